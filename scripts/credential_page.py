@@ -10,6 +10,7 @@ A credential is kept under a name, sealed, and opened by workers alone. Playbook
 ```console
 $ noetl credential put main_db --type postgres --data dsn=postgresql://ann:secret@db.example.org:5432/shop
 $ noetl credential put warehouse --target      # the database of `noetl up` for your own data
+$ noetl credential put lake --bucket           # its bucket, s3://target/
 $ noetl credential put shop --type bearer --data token=...
 $ noetl credential put eu --type bearer --data token=... --allow-path sales/eu   # for this playbook or folder alone
 $ noetl credential test main_db

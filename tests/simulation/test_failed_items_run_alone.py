@@ -375,6 +375,10 @@ async def test_units_that_one_worker_cuts_are_shown_and_not_run_alone(
     assert [item["state"] for item in shown["items"]] == ["failed"] * 3
     assert shown["notes"]
     assert await refusal(person, failed, failed=True) == (422, "items_not_repeatable")
+    # The way out that the refusal names.
+    server.answers(fails(()))
+    again = await person.post(failed, "rerun", from_step="each")
+    await person.until(again["execution_id"], "COMPLETED")
 
 
 @pytest.mark.parametrize("spec", [SPECS["parallel"], SPECS["chunked"]])

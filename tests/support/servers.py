@@ -330,6 +330,8 @@ def s3_server(tmp: Path) -> Iterator[S3Server]:
         ports=loopback.choose_ports(seaweedfs.PORTS, before={}),
         access_key=secrets.token_hex(8),
         secret_key=secrets.token_hex(16),
+        target_access_key=secrets.token_hex(8),
+        target_secret_key=secrets.token_hex(16),
     )
     seaweedfs.prepare_seaweedfs(server)
     live = S3Server(server, home=tmp)

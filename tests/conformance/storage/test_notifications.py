@@ -83,7 +83,30 @@ async def test_a_failure_is_due_and_then_what_completes_after_it(stores: Stores)
         (recovered, Cause.RECOVERED),
     ]
     sent = notifications.build_workload(due[0])["notification"]
-    assert (sent["error"], sent["path"], sent["rule"]) == ("no rows", "demo/a", "ops")
+    assert (sent["error"], sent["path"], sent["rule"]) == ("validation: no rows", "demo/a", "ops")
+
+
+def test_a_failure_of_user_code_is_told_with_its_class_and_line() -> None:
+    error = {
+        "kind": "transform",
+        "message": "'missing'",
+        "exception_type": "KeyError",
+        "source": "python",
+        "details": {"line": 2, "line_text": 'rows["missing"]'},
+    }
+    due = DueNotification(
+        rule=a_rule(),
+        rule_id=1,
+        cause=Cause.FAILED,
+        execution_id=an_execution(),
+        path="demo/a",
+        status="FAILED",
+        started_at=ENDED,
+        seen_at=ENDED,
+        error=error,
+    )
+    told = notifications.build_workload(due)["notification"]["error"]
+    assert told == "transform: KeyError: 'missing' (line 2: rows[\"missing\"])"
 
 
 async def test_what_completed_before_the_failure_has_not_recovered(stores: Stores) -> None:

@@ -114,7 +114,7 @@ def test_an_audit_names_what_was_done(
     heads = tmp_path / "heads.json"
     assert noetl("audit", "heads", "--output", str(heads), *PLACE).code == 0
     clean = noetl("audit", "verify", "--heads", str(heads), *PLACE)
-    assert (clean.code, clean.out) == (0, "1 histories, 0 of them not as they were written.\n")
+    assert (clean.code, clean.out) == (0, "1 history followed, 0 not as written.\n")
     events = history(running_api, execution_id)
     events[4] = structs.replace(events[4], producer="somebody")
     changed = noetl("audit", "verify", execution_id, *PLACE)

@@ -81,6 +81,8 @@ def test_errors_are_json_for_programs(noetl: Noetl) -> None:
         ("credential", "put", "x"),
         ("credential", "put", "x", "--target", "--type", "bearer"),
         ("credential", "put", "x", "--target", "--data", "dsn=postgresql://a"),
+        ("credential", "put", "x", "--target", "--bucket"),
+        ("credential", "put", "x", "--bucket", "--type", "postgres"),
         ("schema", "envelop"),
     ],
 )

@@ -9,15 +9,18 @@ import pytest
 from tests.support.attempting import site_of
 from tests.support.manual_clock import ManualClock
 from tests.support.polling import eventually
-from tests.support.working import KEY, ORGANIZATION, TENANT
+from tests.support.scripted import Script, says
+from tests.support.working import KEY, ORGANIZATION, TENANT, Bench, command_of
 
 from noetl_chassis.seals.credential_seal import CredentialSealer
 from noetl_contracts import codec, credentials
 from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.requests.facts import CommandCompleted, CommandFailed
 from noetl_storage.ports.errors import StorageUnavailable
 from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.domain.secret_mask import SecretMask
-from noetl_worker.keychain.credential_vault import REMEMBERED_S, CredentialVault
+from noetl_worker.keychain import credential_vault
+from noetl_worker.keychain.credential_vault import REMEMBERED_S, RENEWED_S, CredentialVault
 from noetl_worker.payloads import payload_retry
 from noetl_worker.payloads.payload_retry import retry_store_call
 
@@ -104,6 +107,47 @@ async def test_many_askers_cause_one_lookup_and_it_is_remembered_for_a_while() -
     clock.advance_by(REMEMBERED_S)
     assert (await vault.resolve_auth("db", SITE)).version == 2
     assert shelf.lookups == 2
+
+
+async def test_a_refused_credential_is_looked_for_again_and_told_when_it_has_changed() -> None:
+    shelf = Shelf()
+    shelf.put("db", 1, token="a")  # noqa: S106 - a value for the test
+    vault, clock, _ = vault_of(shelf)
+    assert not await vault.renew_credential("db", SITE)
+    await vault.resolve_auth("db", SITE)
+    clock.advance_by(RENEWED_S)
+    assert not await vault.renew_credential({"credential": "db"}, SITE)
+    shelf.put("db", 2, token="b")  # noqa: S106 - a value for the test
+    assert not await vault.renew_credential("db", SITE)
+    clock.advance_by(RENEWED_S)
+    assert await vault.renew_credential("db", SITE)
+    assert (await vault.resolve_auth("db", SITE)).version == 2
+    assert not await vault.renew_credential({"type": "bearer", "token": "c"}, SITE)
+    assert shelf.lookups == 3
+
+
+FETCH = """
+  - step: fetch
+    tool: {kind: http, url: "%s/private", auth: shop}
+"""
+
+
+async def test_a_replaced_credential_counts_at_once_where_the_old_one_is_refused(
+    worker: Bench, server: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credential_vault, "RENEWED_S", 0.0)
+    command = command_of(FETCH % server.url)
+    await worker.put_credential("shop", {"token": "old-token"}, kind="bearer")
+    server.answers(says(status=401))
+    *_, refused = await worker.run(command)
+    assert isinstance(refused, CommandFailed), refused
+    assert len(server.seen) == 1
+    await worker.put_credential("shop", {"token": "new-token"}, kind="bearer", version=2)
+    server.answers(says(status=401), says({"n": 1}))
+    *_, done = await worker.run(command)
+    assert isinstance(done, CommandCompleted), done
+    sent = [request.headers["Authorization"] for request in server.seen[1:]]
+    assert sent == ["Bearer old-token", "Bearer new-token"]
 
 
 async def test_a_credential_is_looked_for_until_the_store_is_back(

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from msgspec import structs
 from tests.support.attempting import of_organization
 from tests.support.calls import VISITS
 from tests.support.polling import eventually
@@ -409,6 +410,19 @@ async def test_memory_is_limited(tmp_path: Path) -> None:
         assert found.error is not None
         assert found.error.kind == "db_error"
         assert "memory" in found.error.message.lower()
+
+
+async def test_a_table_that_is_not_there_is_told_with_those_that_are(worker: Bench) -> None:
+    missing = call("from orders", inputs={"o": [{"i": 1}]})
+    found = await worker.tools.run(missing)
+    assert found.error is not None
+    assert found.error.message.startswith("Catalog Error: Table with name orders does not exist!")
+    assert found.error.message.endswith("; the task's inputs are o")
+    named = await worker.tools.run(structs.replace(call("from o"), input={"o": [{"i": 1}]}))
+    assert named.error is not None
+    assert named.error.message.endswith(
+        "does not exist!; `input` gives values; rows to query go under `inputs: {o: …}`"
+    )
 
 
 async def test_postgres_rows_are_an_input(worker: Bench, database: str) -> None:

@@ -141,6 +141,17 @@ async def test_what_cannot_be_installed_says_why_and_leaves_nothing(
         assert (await run(worker, PLACE, requirements=["greeting"])).error is None
 
 
+@pytest.mark.parametrize("installer", ["pip"], indirect=True)
+async def test_of_many_versions_the_newest_are_told(wheels: Path, installer: str) -> None:
+    assert installer
+    for number in range(10, 30):
+        write_wheel(wheels, "greeting", f"9.{number}", "")
+    async with worker_of(wheels) as worker:
+        told = message_of(await run(worker, "return 1", requirements=["greeting==99.0"]))
+    assert "(there are …, 9.22, 9.23, 9.24, 9.25, 9.26, 9.27, 9.28, 9.29)" in told
+    assert "NOETL_WORKER_PYTHON_LINKS" in told
+
+
 async def test_too_large_an_environment_is_refused_by_the_name_of_the_setting(
     wheels: Path,
 ) -> None:

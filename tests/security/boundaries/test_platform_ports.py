@@ -3,11 +3,14 @@
 import socket
 import stat
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import boto3
 import httpx
 import pytest
+from botocore.exceptions import ClientError
 from tests.support.attempting import site_of
 from tests.support.scripted import Script, says, script
 from tests.support.servers import NatsServer, S3Server, nats_server, s3_server
@@ -91,6 +94,51 @@ def test_the_payload_stores_keys_are_their_owners(store: S3Server) -> None:
     for name in ("security.toml", "grpc.key", "s3.json"):
         mode = stat.S_IMODE((store.server.directory / name).stat().st_mode)
         assert mode == 0o600, name
+
+
+def test_keys_of_the_users_bucket_open_no_other(store: S3Server) -> None:
+    keys = store.server.target_access_key, store.server.target_secret_key
+    with closing(_open_client(store, *keys)) as client:
+        client.put_object(Bucket="target", Key="folder/a", Body=b"mine")
+        client.upload_part(
+            Bucket="target",
+            Key="b",
+            UploadId=client.create_multipart_upload(Bucket="target", Key="b")["UploadId"],
+            PartNumber=1,
+            Body=b"part",
+        )
+        assert client.get_object(Bucket="target", Key="folder/a")["Body"].read() == b"mine"
+        assert client.list_objects_v2(Bucket="target")["KeyCount"] == 1
+        client.delete_object(Bucket="target", Key="folder/a")
+        refused: list[tuple[Any, dict[str, Any]]] = [
+            (client.get_object, {"Bucket": "noetl", "Key": ".ready"}),
+            (client.put_object, {"Bucket": "noetl", "Key": "forged", "Body": b""}),
+            (client.delete_object, {"Bucket": "noetl", "Key": ".ready"}),
+            (client.list_objects_v2, {"Bucket": "noetl"}),
+            (client.create_bucket, {"Bucket": "target2"}),
+            (client.delete_bucket, {"Bucket": "target"}),
+            (
+                client.copy_object,
+                {
+                    "Bucket": "target",
+                    "Key": "stolen",
+                    "CopySource": {"Bucket": "noetl", "Key": ".ready"},
+                },
+            ),
+        ]
+        for ask_for, given in refused:
+            with pytest.raises(ClientError, match="AccessDenied"):
+                ask_for(**given)
+
+
+def _open_client(store: S3Server, access_key: str, secret_key: str) -> Any:
+    return boto3.client(
+        "s3",
+        endpoint_url=store.server.endpoint,
+        region_name="us-east-1",
+        aws_access_key_id=access_key,
+        aws_secret_access_key=secret_key,
+    )
 
 
 def test_a_broker_tells_of_itself_only_to_its_monitor(broker: NatsServer) -> None:

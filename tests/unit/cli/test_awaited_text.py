@@ -8,6 +8,8 @@ from noetl_cli.commands.executions.events import format_event
 from noetl_cli.commands.executions.status import (
     _format_awaited_line,
     _format_step_row,
+    find_cursor_step,
+    format_status_lines,
     has_failed_items,
 )
 from noetl_cli.terminal.error_text import format_failed_items
@@ -15,6 +17,17 @@ from noetl_cli.terminal.progress_tracker import format_attempts
 
 TRY = {"task": "fetch", "attempt": 1, "at": "2026-01-02T03:04:05Z", "kind": "timeout"}
 TRIES = [{**TRY, "message": "late"}, {**TRY, "attempt": 2, "message": "later"}]
+
+STATUS: dict[str, Any] = {
+    "execution_id": "7",
+    "path": "demo/a",
+    "version": 1,
+    "duration": None,
+    "current_step": None,
+    "warnings": 0,
+    "stages": [],
+    "waiting": [],
+}
 
 
 def event(kind: str, **context: Any) -> dict[str, Any]:
@@ -41,6 +54,28 @@ def test_an_event_tells_attempts_of_tasks_and_not_the_number_of_the_command() ->
     assert done.endswith("command_id=5 after 3 attempts, first: timeout: late")
     assert format_event(event("command.started", attempt=1)).endswith("fetch command_id=5")
     assert format_event(event("command.started", attempt=2)).endswith("command_id=5 sent=2")
+
+
+def test_an_event_tells_its_notes() -> None:
+    done = format_event(event("call.done", notes=["collected_nothing", "ttl_unused"]))
+    assert done.endswith(
+        "note collected_nothing: no page had anything where merge_path leads note ttl_unused"
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "loop", "shown"),
+    [
+        ("CANCELLED", "RUNNING", "CANCELLED"),
+        ("FAILED", "RUNNING", "CANCELLED"),
+        ("RUNNING", "RUNNING", "RUNNING"),
+        ("FAILED", "FAILED", "FAILED"),
+    ],
+)
+def test_no_loop_of_an_ended_execution_runs(status: str, loop: str, shown: str) -> None:
+    loops = [{"step": "each", "status": loop, "stage_id": None, "total": 9, "done": 2, "failed": 0}]
+    (line,) = format_status_lines({**STATUS, "status": status, "loops": loops})[1:]
+    assert line == f"  each: {shown}  2/9 items"
 
 
 def test_a_status_says_until_when_an_approval_is_waited_for() -> None:
@@ -73,3 +108,13 @@ def test_failed_items_of_loops_are_seen(failed: int, rows_failed: int, *, is_tol
     }
     assert has_failed_items(found) == is_told
     assert format_failed_items("7", is_over=False) == ("  failed items: noetl items 7 --failed")
+
+
+def test_where_rows_cannot_run_alone_the_whole_loop_is_named() -> None:
+    cursor = {"step": "work", "mode": "cursor", "failed": 2}
+    assert find_cursor_step({"loops": [cursor]}) == "work"
+    assert find_cursor_step({"loops": [cursor, {**cursor, "mode": "parallel"}]}) is None
+    assert find_cursor_step({"loops": [{**cursor, "failed": 0}]}) is None
+    assert format_failed_items("7", whole_step="work").endswith(
+        "run the loop again: noetl rerun 7 --from work"
+    )

@@ -8,6 +8,7 @@ import pytest
 from tests.support.canned_api import serve_answers
 from typer.testing import CliRunner, Result
 
+from noetl_chassis.identity import read_minted_at_ms
 from noetl_cli.__main__ import app
 from noetl_cli.errors import CliError, ExitCode
 from noetl_contracts.credentials import CREDENTIAL_TEST_PATH
@@ -62,8 +63,21 @@ def test_the_server_is_asked_for_what_began_lately() -> None:
     assert timedelta(minutes=59) < datetime.now(UTC) - since < timedelta(hours=2)
 
 
-def test_a_length_of_time_that_is_none_is_refused() -> None:
-    done = listed("--since", "yesterday")
+def test_executions_of_one_day_are_asked_for_by_its_date() -> None:
+    answers = {"GET /api/executions": (200, {"executions": FOUND, "next_before": None})}
+    day = ["--since", "2026-01-30", "--until", "2026-01-31T00:00+00:00"]
+    with serve_answers(answers) as api:
+        CliRunner().invoke(app, ["ls", "--server", api.url, "--all", *day])
+    (asked,) = api.asked
+    query = parse_qs(urlsplit(asked).query)
+    assert query["since"] == ["2026-01-30T00:00:00+00:00"]
+    before = read_minted_at_ms(query["before"][0])
+    assert before == datetime(2026, 1, 31, tzinfo=UTC).timestamp() * 1000
+
+
+@pytest.mark.parametrize("option", ["--since", "--until"])
+def test_what_is_no_time_is_refused(option: str) -> None:
+    done = listed(option, "yesterday")
     assert isinstance(done.exception, CliError)
     assert done.exception.exit_code == ExitCode.USAGE
-    assert "'yesterday' is no length of time" in done.exception.message
+    assert "'yesterday' is no length of time, no day" in done.exception.message

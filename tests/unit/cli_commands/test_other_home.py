@@ -23,7 +23,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    "words", [["ls"], ["credential", "put", "a", "--target"], ["logs"], ["payloads", "gc"]]
+    "words",
+    [
+        ["ls"],
+        ["credential", "put", "a", "--target"],
+        ["credential", "put", "a", "--bucket"],
+        ["logs"],
+        ["payloads", "gc"],
+    ],
 )
 def test_a_verb_names_the_folder_and_the_variable(home: Path, words: list[str]) -> None:
     done = CliRunner().invoke(app, words)

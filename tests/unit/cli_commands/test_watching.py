@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.support.storage import NOON, a_stream, an_execution
 
 from noetl_cli import terminal_output
@@ -14,6 +15,7 @@ from noetl_cli.terminal.display import format_progress
 from noetl_cli.terminal.progress_tracker import LoopMeter, ProgressTracker
 from noetl_cli.terminal.watch import WatchRequest
 from noetl_contracts import codec
+from noetl_contracts.commands.loop_collections import CollectionCut
 from noetl_contracts.errors import ErrorObject, FailedTry
 from noetl_contracts.events import Event
 from noetl_contracts.events.command_events import CommandReissued
@@ -67,6 +69,24 @@ def test_items_are_counted_against_their_total() -> None:
     assert (meter.done, meter.failed, meter.total) == (1, 1, 4)
     assert format_progress(meter).startswith("2/4 items")
     assert "1 failed" in format_progress(meter)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, None),
+        # A cursor has no total; a loop that one worker cuts has its units inside one.
+        ({"total": None, "mode": "cursor"}, "fetch"),
+        ({"cut": CollectionCut(items=4, units=1, inside=2)}, "fetch"),
+        ({"cut": CollectionCut(items=4, units=2)}, None),
+    ],
+)
+def test_where_failed_items_cannot_run_alone_their_step_is_named(
+    changes: dict[str, Any], expected: str | None
+) -> None:
+    loop = structs.replace(LOOP, **changes)
+    assert tracked([loop, an_item(0), an_item(1, failed=True)]).find_whole_step() == expected
+    assert tracked([loop, an_item(0)]).find_whole_step() is None
 
 
 def test_an_event_that_comes_twice_counts_once() -> None:

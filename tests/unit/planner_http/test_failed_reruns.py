@@ -104,6 +104,17 @@ def asked(world: ApiWorld) -> facts.Rerun:
     return fact.rerun
 
 
+async def test_a_step_that_is_not_there_is_refused_by_the_nearest_name(
+    api: Api, world: ApiWorld
+) -> None:
+    known = await failed(api, world, [broken(1)], mode="parallel")
+    answer = await api.post(
+        f"/api/executions/{known}/rerun", json={"failed": True, "from_step": "eahc"}
+    )
+    assert (answer.status_code, answer.json()["code"]) == (422, "unknown_step")
+    assert answer.json()["hint"] == "did you mean 'each'?"
+
+
 async def is_mentioned(world: ApiWorld, digest: str, reference: PayloadRef) -> bool:
     async def pieces() -> AsyncIterator[bytes]:
         yield await world.payloads.read_payload(reference)

@@ -90,7 +90,7 @@ async def test_event_position_and_time_cut_alike(api: Api, world: ApiWorld) -> N
         ({"as_of_event_id": "12"}, 404, "has no event 12"),
         ({"as_of_event_id": "x"}, 400, "not an event id"),
         ({"as_of_time": "2020-01-01T00:00:00Z"}, 404, "had not begun"),
-        ({"as_of_time": "yesterday"}, 400, "as_of_time"),
+        ({"as_of_time": "yesterday"}, 400, "write a time as 2026-01-31T12:00Z"),
         ({"projection": "everything"}, 400, "projection"),
     ],
 )

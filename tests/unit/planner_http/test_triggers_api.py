@@ -147,6 +147,14 @@ async def test_a_message_that_the_filter_does_not_fit_becomes_a_dead_letter(
     assert "total" in dead_letter.reason
 
 
+async def test_inputs_that_read_what_no_message_has_are_refused(api: Api, bus: Bus) -> None:
+    assert bus.prefix
+    answer = await keep(api, inputs={"who": {"id": "{{ query.id }}"}})
+    assert (answer.status_code, answer.json()["code"]) == (422, "template_refused")
+    assert answer.json()["detail"] == "inputs: 'query' is nothing of a message"
+    assert answer.json()["hint"] == "inputs read body, message_id, subject of a message"
+
+
 @pytest.mark.parametrize(
     ("condition", "detail"),
     [

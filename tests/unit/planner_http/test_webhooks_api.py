@@ -173,6 +173,8 @@ async def test_unsigned_webhooks_exist_only_when_asked_for(hooked: Api, world: A
         ({"path": "demo/helo"}, 404, "demo/helo"),
         ({"credential": "nobody"}, 409, "nobody"),
         ({"inputs": {"a": "{{ body. }}"}}, 422, "template"),
+        ({"inputs": {"who": "{{ bdy.id }}"}}, 422, "'bdy' is nothing of a call"),
+        ({"inputs": {"who": ["{{ message_id }}"]}}, 422, "'message_id' is nothing of a call"),
         ({"body_bytes_max": 10**9}, 400, "body_bytes_max"),
     ],
 )

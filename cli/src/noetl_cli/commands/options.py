@@ -1,6 +1,6 @@
 """Command line options that several verbs share."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,6 +35,23 @@ Organization = Annotated[
 Directory = Annotated[
     Path | None, typer.Option("--dir", help="The stack's folder (default: NOETL_HOME).")
 ]
+
+
+def parse_moment(option: str, text: str, now: datetime) -> datetime:
+    """Read an option's length of time before now, day or moment (UTC); raises `CliError`."""
+    seconds = coercion.coerce_duration_s(text)
+    if seconds is not None and 0 < seconds <= _DURATION_S_MAX:
+        return now - timedelta(seconds=seconds)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as problem:
+        raise CliError(
+            f"{option} {text!r:.40} is no length of time, no day and no moment.",
+            way_out=f"Write it as 12h, 7d, {now:%Y-%m-%d} or {now:%Y-%m-%dT%H:%M}Z; days and times "
+            "without a zone are of UTC.",
+            exit_code=ExitCode.USAGE,
+        ) from problem
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def parse_duration(option: str, text: str) -> timedelta:

@@ -28,6 +28,8 @@ OWNER_HEADERS = {"tenant_id": "X-NoETL-Tenant", "organization_id": "X-NoETL-Orga
 ANSWER_TIMEOUT_S = 30.0
 # The database of `noetl up` for the user's own data.
 TARGET = "target"
+# Its bucket for them, with the keys.
+TARGET_BUCKET = "bucket"
 PIECE_BYTES_MAX = 64 * 1024
 _NOT_SIGNED_IN = "not_signed_in"
 _USAGE_STATUSES = frozenset(
@@ -244,15 +246,34 @@ def get_owner(planner: PlannerClient) -> dict[str, str]:
 
 def get_target_dsn() -> str:
     """Return the DSN of the running stack's database for the user's own data; raises `CliError`."""
-    dsn = _find_stack_urls(settings.copy_environment()).get(TARGET)
-    if dsn is None:
+    return _get_stack_url(TARGET, "database", "name another database with --data dsn=...")
+
+
+def get_target_bucket() -> tuple[str, dict[str, str]]:
+    """Return the running stack's bucket for the user's own data, and its credential's fields.
+
+    Raises `CliError`.
+    """
+    url = urlsplit(_get_stack_url(TARGET_BUCKET, "bucket", "name another with --type s3"))
+    fields = {
+        "endpoint": f"http://{url.hostname}:{url.port}",
+        "access_key": url.username or "",
+        "secret_key": url.password or "",
+        "region": "us-east-1",
+    }
+    return url.path.strip("/"), fields
+
+
+def _get_stack_url(name: str, what: str, other: str) -> str:
+    environ = settings.copy_environment()
+    url = _find_stack_urls(environ).get(name)
+    if url is None:
         raise CliError(
-            "No stack with a database for your own data runs in "
-            f"{settings.choose_home(None, environ=settings.copy_environment())}.",
-            way_out="Start it with `noetl up`, or name another database with --data dsn=... "
-            f"{settings.OTHER_HOME}.",
+            f"No stack with a {what} for your own data runs in "
+            f"{settings.choose_home(None, environ=environ)}.",
+            way_out=f"Start it with `noetl up`, or {other} {settings.OTHER_HOME}.",
         )
-    return dsn
+    return url
 
 
 def escape_segment(segment: str) -> str:

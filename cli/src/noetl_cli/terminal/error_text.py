@@ -43,10 +43,17 @@ def format_error_lines(error: Mapping[str, Any], *, step: str | None = None) -> 
     return lines
 
 
-def format_failed_items(execution_id: str, *, is_over: bool = True) -> str:
-    """Name the commands that show the failed items of loops and run them again."""
-    again = f"; run them again: noetl rerun {execution_id} --failed" if is_over else ""
-    return f"  failed items: noetl items {execution_id} --failed{again}"
+def format_failed_items(
+    execution_id: str, *, is_over: bool = True, whole_step: str | None = None
+) -> str:
+    """Name the commands that show the failed items of loops and run them again.
+
+    Those of a loop that runs as a whole alone, of `whole_step`, run with all others.
+    """
+    again = f"; run them again: noetl rerun {execution_id} --failed"
+    if whole_step is not None:
+        again = f"; run the loop again: noetl rerun {execution_id} --from {whole_step}"
+    return f"  failed items: noetl items {execution_id} --failed{again if is_over else ''}"
 
 
 def _try_lines(tries: list[Mapping[str, Any]], step: str | None) -> list[str]:

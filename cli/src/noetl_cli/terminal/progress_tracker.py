@@ -74,6 +74,11 @@ _MEANINGS = {
 }
 
 
+def describe_note(note: str) -> str:
+    """Say what a note of a step means."""
+    return _MEANINGS.get(note, note)
+
+
 class ProgressNote(Struct, frozen=True, kw_only=True):
     """Something worth a line of its own."""
 
@@ -82,7 +87,7 @@ class ProgressNote(Struct, frozen=True, kw_only=True):
 
 
 class LoopMeter(Struct, kw_only=True):
-    """How far one loop epoch is."""
+    """How far one loop epoch is; of one that `runs_whole` failed items cannot run alone."""
 
     step: str
     run_id: str
@@ -95,6 +100,7 @@ class LoopMeter(Struct, kw_only=True):
     retries: int = 0
     frames: int = 0
     is_closed: bool = False
+    runs_whole: bool = False
     marks: list[tuple[datetime, int]] = []
 
     def record_progress(self, at: datetime) -> None:
@@ -153,6 +159,11 @@ class ProgressTracker:
     def has_failed_items(self) -> bool:
         """Tell whether items of a loop failed."""
         return any(meter.failed for meter in self.meters.values())
+
+    def find_whole_step(self) -> str | None:
+        """Return a step with failed items, where those of none can run alone."""
+        failed = [meter for meter in self.meters.values() if meter.failed]
+        return failed[0].step if failed and all(meter.runs_whole for meter in failed) else None
 
     def list_open_meters(self) -> list[LoopMeter]:
         """Return the meters of loops that still run."""
@@ -227,10 +238,7 @@ class ProgressTracker:
                 shown = [format_try(codec.to_builtins(item), step=step) for item in tries]
                 return [
                     *(ProgressNote(text=f"{step}: {text}") for text in shown),
-                    *(
-                        ProgressNote(text=f"{step}: note {_MEANINGS.get(note, note)}")
-                        for note in notes
-                    ),
+                    *(ProgressNote(text=f"{step}: note {describe_note(note)}") for note in notes),
                 ]
             case StepExit(step=step, status=RunStatus.SKIPPED):
                 return [ProgressNote(text=f"{step}: skipped")]
@@ -363,6 +371,7 @@ def _open_meter(event: LoopStarted, at: datetime) -> LoopMeter:
         total=event.total,
         started_at=at,
         seen_at=at,
+        runs_whole=is_cursor or (event.cut is not None and event.cut.inside is not None),
         marks=[],
     )
 

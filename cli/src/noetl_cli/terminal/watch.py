@@ -76,7 +76,10 @@ def watch_execution(watch_request: WatchRequest) -> ExitCode:
             terminal_output.print_note(f"  history: noetl events {watch_request.execution_id}")
         # A run in this process keeps no items that a server could tell of.
         if watch_request.attach and tracker.has_failed_items:
-            terminal_output.print_note(error_text.format_failed_items(watch_request.execution_id))
+            failed_items = error_text.format_failed_items(
+                watch_request.execution_id, whole_step=tracker.find_whole_step()
+            )
+            terminal_output.print_note(failed_items)
     if watch_request.show_result is not None and tracker.status is ExecutionStatus.COMPLETED:
         watch_request.show_result()
     return choose_exit_code(tracker)

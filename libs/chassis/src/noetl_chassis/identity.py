@@ -64,6 +64,11 @@ def read_minted_at_ms(identity: str) -> int:
     return (int(identity) >> 22) + int(EPOCH.timestamp() * 1000)
 
 
+def build_first_identity(moment: datetime) -> str:
+    """Return the least snowflake of a moment: those minted before it are less."""
+    return str(max(0, (moment - EPOCH) // _MS) << 22)
+
+
 def build_instance_name(kind: str) -> str:
     """Name a process so that no other process, also after a restart, has the same name."""
     host = socket.gethostname().split(".")[0]

@@ -9,7 +9,7 @@ from noetl_cli.audit import administration_log
 from noetl_cli.commands.options import AsJson, ExecutionArgument, Server
 from noetl_cli.local import history
 from noetl_cli.planner import client
-from noetl_cli.terminal.progress_tracker import format_attempts, format_error
+from noetl_cli.terminal.progress_tracker import describe_note, format_attempts, format_error
 
 PAGE = 500
 _SHOWN = ("frame_id", "command_id", "item_index", "row_count", "worker_id", "reason")
@@ -58,6 +58,7 @@ def format_event(view: dict[str, Any]) -> str:
         details.append(f"error={format_error(view['error'])}")
     if view.get("actor"):
         details.append(f"by {administration_log.format_actor(view['actor'])}")
+    details += [f"note {describe_note(note)}" for note in context.get("notes") or ()]
     if context.get("tries"):
         details.append(f"after {format_attempts(context['tries'])}")
     # Those of tasks are told by what ends them: this one counts how often a command was sent.

@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
+from noetl_chassis import identity
 from noetl_chassis.clock import SystemClock
 from noetl_cli import terminal_output
-from noetl_cli.commands.options import AsJson, Server, parse_duration
+from noetl_cli.commands.options import AsJson, Server, parse_moment
 from noetl_cli.planner import client
 from noetl_cli.planner.client import PlannerClient
 from noetl_contracts.credentials import CREDENTIAL_TEST_PATH
@@ -27,7 +28,10 @@ def ls(
     ] = None,
     path: Annotated[str | None, typer.Option("--path", help="Only of this playbook.")] = None,
     since: Annotated[
-        str | None, typer.Option("--since", help="Only those begun so long ago at most: 1h, 7d.")
+        str | None, typer.Option("--since", help="Only those begun since: 1h, 7d, 2026-01-31.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", help="Only those begun before, in the same forms.")
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Also the tests of credentials.")
@@ -37,13 +41,16 @@ def ls(
     as_json: AsJson = False,
 ) -> None:
     """List executions."""
-    oldest = None if since is None else SystemClock().now() - parse_duration("--since", since)
+    now = SystemClock().now()
+    oldest = None if since is None else parse_moment("--since", since, now)
+    newest = None if until is None else parse_moment("--until", until, now)
     with client.open_client(server) as planner:
         pages = _ExecutionPages(
             planner,
             status=None if status is None else str(status),
             path=path,
             oldest=oldest,
+            newest=newest,
             has_tests=everything or path is not None,
         )
         executions = pages.list_executions(limit)
@@ -72,6 +79,7 @@ class _ExecutionPages:
         status: str | None,
         path: str | None,
         oldest: datetime | None,
+        newest: datetime | None,
         has_tests: bool,
     ) -> None:
         self._planner = planner
@@ -80,6 +88,8 @@ class _ExecutionPages:
             "path": path,
             "since": None if oldest is None else oldest.isoformat(),
         }
+        # Identities grow with time.
+        self._before = None if newest is None else identity.build_first_identity(newest)
         self._has_tests = has_tests
         self._tests = 0
         self._is_cut = False
@@ -97,7 +107,7 @@ class _ExecutionPages:
         return executions
 
     def _read_executions(self, size: int) -> Iterator[dict[str, Any]]:
-        before: str | None = None
+        before = self._before
         count = 0
         while count < _READ_MAX:
             page = self._planner.get(

@@ -16,7 +16,7 @@ from noetl_cli.terminal.progress_tracker import (
 )
 from noetl_contracts import codec
 from noetl_contracts.commands.task_metrics import MetricsByTask
-from noetl_contracts.status import TERMINAL_EXECUTION, ExecutionStatus
+from noetl_contracts.status import TERMINAL_EXECUTION, ExecutionStatus, RunStatus
 
 STEPS_MAX = 1000
 
@@ -43,7 +43,9 @@ def status(
         terminal_output.print_line(line)
     if has_failed_items(answer):
         is_over = ExecutionStatus(answer["status"]) in TERMINAL_EXECUTION
-        failed_items = error_text.format_failed_items(answer["execution_id"], is_over=is_over)
+        failed_items = error_text.format_failed_items(
+            answer["execution_id"], is_over=is_over, whole_step=find_cursor_step(answer)
+        )
         terminal_output.print_line(failed_items)
 
 
@@ -52,6 +54,13 @@ def has_failed_items(status_view: dict[str, Any]) -> bool:
     loops = {loop["stage_id"]: loop for loop in status_view["loops"]}
     rows = (stage["rows_failed"] for stage in status_view["stages"] if stage["stage_id"] in loops)
     return any(loop["failed"] for loop in status_view["loops"]) or any(rows)
+
+
+def find_cursor_step(status_view: dict[str, Any]) -> str | None:
+    """Return a cursor's step with failed rows, where no loop of a collection has such."""
+    failed = [loop for loop in status_view["loops"] if loop["failed"]]
+    is_cursor = bool(failed) and all(loop["mode"] == "cursor" for loop in failed)
+    return failed[0]["step"] if is_cursor else None
 
 
 def _show_steps(answer: dict[str, Any]) -> None:
@@ -107,7 +116,10 @@ def format_status_lines(status_view: dict[str, Any]) -> list[str]:
     # Planners of before do not say these.
     head += [_store_line(wait) for wait in status_view.get("store_waits", [])]
     head += [_format_awaited_line(message) for message in status_view.get("messages", [])]
-    return head + [_format_loop_line(loop, frames_by_stage) for loop in status_view["loops"]]
+    is_ended = ExecutionStatus(status_view["status"]) in TERMINAL_EXECUTION
+    return head + [
+        _format_loop_line(loop, frames_by_stage, is_ended=is_ended) for loop in status_view["loops"]
+    ]
 
 
 def _format_waiting_line(waiting: dict[str, Any]) -> str:
@@ -130,7 +142,9 @@ def _format_awaited_line(message: dict[str, Any]) -> str:
     )
 
 
-def _format_loop_line(loop: dict[str, Any], stage_by_id: dict[str, dict[str, Any]]) -> str:
+def _format_loop_line(
+    loop: dict[str, Any], stage_by_id: dict[str, dict[str, Any]], *, is_ended: bool
+) -> str:
     stage = stage_by_id.get(loop["stage_id"] or "")
     if stage is not None and stage["frames"]:
         failed = f", {stage['rows_failed']:,} failed" if stage["rows_failed"] else ""
@@ -139,4 +153,7 @@ def _format_loop_line(loop: dict[str, Any], stage_by_id: dict[str, dict[str, Any
         total = f"/{loop['total']:,}" if loop["total"] else ""
         failed = f", {loop['failed']:,} failed" if loop["failed"] else ""
         done = f"{loop['done']:,}{total} items{failed}"
-    return f"  {loop['step']}: {loop['status']}  {done}"
+    # What runs when an execution ends is called off; no event of the loop's own says so.
+    is_called_off = is_ended and loop["status"] == RunStatus.RUNNING
+    status = RunStatus.CANCELLED if is_called_off else loop["status"]
+    return f"  {loop['step']}: {status}  {done}"

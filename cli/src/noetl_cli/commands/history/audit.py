@@ -272,7 +272,8 @@ def verify_histories(
             total, bad = total + 1, bad + (not verdict["is_whole"])
             _show_verdict(verdict, as_json=as_json)
     if not as_json:
-        terminal_output.print_line(f"{total} histories, {bad} of them not as they were written.")
+        histories = "1 history" if total == 1 else f"{total} histories"
+        terminal_output.print_line(f"{histories} followed, {bad} not as written.")
     if bad:
         raise typer.Exit(ExitCode.FAILED)
 

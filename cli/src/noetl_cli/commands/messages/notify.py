@@ -7,6 +7,7 @@ import typer
 from noetl_cli import terminal_output
 from noetl_cli.commands.options import AsJson, Server
 from noetl_cli.planner import client
+from noetl_contracts.requests.notifications import Cause
 
 app = typer.Typer(
     no_args_is_help=True, help="Start a playbook when executions fail, recover or are late."
@@ -26,8 +27,8 @@ def put_rule(
         str, typer.Option("--of", help="Whose executions: a path, FOLDER/*, or * for all.")
     ] = "*",
     causes: Annotated[
-        list[str] | None,
-        typer.Option("--on", help="failed (default), recovered or late; repeatable."),
+        list[Cause] | None,
+        typer.Option("--on", help="The default is failed; repeatable."),
     ] = None,
     longer_than_s: Annotated[
         float,
@@ -39,7 +40,7 @@ def put_rule(
     """Keep a rule; a name that exists is replaced."""
     body = {
         "pattern": pattern,
-        "causes": causes or ["failed"],
+        "causes": [str(cause) for cause in causes or [Cause.FAILED]],
         "longer_than_s": longer_than_s,
         "playbook": playbook,
     }

@@ -77,11 +77,12 @@ def show_credential_test(tested: CredentialTest, *, as_json: bool) -> None:
 app = typer.Typer(no_args_is_help=True, help="Keep, test, list and end credentials.")
 
 POSTGRES = "postgres"
+S3 = "s3"
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name that playbooks use.")]
 
 
 @app.command("put")
-def put_credential(
+def put_credential(  # noqa: PLR0913 - one parameter for each option of the command line
     name: Name,
     *,
     kind: Annotated[
@@ -97,6 +98,9 @@ def put_credential(
         bool,
         typer.Option("--target", help="The database of `noetl up` for your own data."),
     ] = False,
+    is_bucket: Annotated[
+        bool, typer.Option("--bucket", help="The bucket of `noetl up` for your own data.")
+    ] = False,
     allow_path: Annotated[
         list[str] | None,
         typer.Option("--allow-path", help="Only for this playbook or folder; repeat it. / is all."),
@@ -105,13 +109,16 @@ def put_credential(
     as_json: AsJson = False,
 ) -> None:
     """Keep a credential; a name that exists gets a new version."""
-    if is_target:
-        if kind not in {None, POSTGRES} or data or file or server:
+    bucket = ""
+    if is_target or is_bucket:
+        own_kind = POSTGRES if is_target else S3
+        if kind not in {None, own_kind} or data or file or server or (is_target and is_bucket):
             raise _build_wrong_options_error(
-                "--target is a whole credential, of the stack on this machine.",
-                "Leave out --type, --data, --file and --server.",
+                f"{'--target' if is_target else '--bucket'} is a whole credential, of the stack on "
+                "this machine.",
+                "Leave out --type, --data, --file and --server; ask for one of both.",
             )
-        kind, fields = POSTGRES, {"dsn": client.get_target_dsn()}
+        kind, (bucket, fields) = own_kind, _read_stack_credential(own_kind)
     elif kind is None:
         raise _build_wrong_options_error(
             "A credential needs --type.", "Say --type postgres, bearer, ..."
@@ -132,7 +139,15 @@ def put_credential(
         only = f", only for {allowed}" if allowed else ""
         terminal_output.print_line(
             f"{answer['name']} version {answer['version']} ({answer['type']}){only}"
+            f"{f', of s3://{bucket}/' if bucket else ''}"
         )
+
+
+def _read_stack_credential(kind: str) -> tuple[str, dict[str, Any]]:
+    """Return the bucket of the stack for the user's own data, and fields; of its database none."""
+    if kind == S3:
+        return client.get_target_bucket()
+    return "", {"dsn": client.get_target_dsn()}
 
 
 def _build_wrong_options_error(text: str, way_out: str) -> CliError:

@@ -156,6 +156,8 @@ def _show_stack(
         terminal_output.print_line(
             "Database for your own data: `noetl credential put NAME --target` lets playbooks use it"
         )
+    if "bucket" in stack_state.urls:
+        terminal_output.print_line("Bucket for your own data: `noetl credential put NAME --bucket`")
     terminal_output.print_line(f"Folder: {place.root}   (addresses: state.json, logs: noetl logs)")
     if not settings.is_found_without_name(place.root, environ=settings.copy_environment()):
         named = f"{settings.HOME_VARIABLE}={shlex.quote(str(place.root))}"

@@ -29,6 +29,9 @@ class Keyring(Struct, frozen=True, kw_only=True):
     secret_key: str
     # Opens the API with all roles; commands find it in the folder's file `token`.
     owner_token: str = ""
+    # Of the bucket for the user's own data, and of nothing else.
+    target_access_key: str = ""
+    target_secret_key: str = ""
 
 
 def load_or_make_keyring(home: StackHome) -> Keyring:
@@ -72,7 +75,8 @@ def _add_missing_secrets(home: StackHome, keyring: Keyring) -> Keyring:
     """Add the users and roles that an earlier release did not know."""
     users = {user: _make_password() for user in nats.USERS if user not in keyring.nats_by_user}
     names = {role: _make_password() for role in roles.ROLES if role not in keyring.postgres_by_role}
-    if not users and not names and keyring.owner_token:
+    has_all_keys = bool(keyring.owner_token and keyring.target_access_key)
+    if not users and not names and has_all_keys:
         return keyring
     return _write_added(home, keyring, users=users, roles_added=names)
 
@@ -85,6 +89,8 @@ def _write_added(
         nats_by_user={**keyring.nats_by_user, **users},
         postgres_by_role={**keyring.postgres_by_role, **roles_added},
         owner_token=keyring.owner_token or make_owner_token(),
+        target_access_key=keyring.target_access_key or secrets.token_hex(10),
+        target_secret_key=keyring.target_secret_key or secrets.token_hex(20),
     )
     write_privately(home.secrets_file, msgspec.json.format(msgspec.json.encode(made)))
     return made
@@ -99,6 +105,8 @@ def _make_keyring() -> Keyring:
         s3_secret_key=secrets.token_hex(20),
         secret_key=base64.b64encode(secrets.token_bytes(SECRET_KEY_BYTES)).decode(),
         owner_token=make_owner_token(),
+        target_access_key=secrets.token_hex(10),
+        target_secret_key=secrets.token_hex(20),
     )
 
 

@@ -75,9 +75,9 @@ def _is_command_ok(argv: tuple[str, ...]) -> bool:
 
 
 def _can_put_object(probe: BucketProbe) -> bool:
-    made = _put_signed(probe, path=f"/{probe.bucket}", body=b"")
-    if made not in CREATED:
-        return False
+    for bucket in (probe.bucket, *probe.other_buckets):
+        if _put_signed(probe, path=f"/{bucket}", body=b"") not in CREATED:
+            return False
     return _put_signed(probe, path=f"/{probe.bucket}/.ready", body=PROBE_BYTES) == loopback.OK
 
 

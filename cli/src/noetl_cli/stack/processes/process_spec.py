@@ -98,13 +98,17 @@ class NatsProbe(Struct, frozen=True, kw_only=True):
 
 
 class BucketProbe(Struct, frozen=True, kw_only=True):
-    """Ready when an object can be put into this bucket, which is made when it is missing."""
+    """Ready when an object can be put into this bucket, which is made when it is missing.
+
+    So are the `other_buckets`.
+    """
 
     endpoint: str
     bucket: str
     region: str
     access_key: str
     secret_key: str
+    other_buckets: tuple[str, ...] = ()
 
 
 Probe = HttpProbe | CommandProbe | BucketProbe | NatsProbe

@@ -1,6 +1,7 @@
 """SeaweedFS in one process: an S3 endpoint with access keys, on loopback."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -13,6 +14,8 @@ from noetl_cli.stack.servers import seaweedfs_security
 
 REGION = "us-east-1"
 BUCKET = "noetl"
+# For the user's own data: its keys open no other bucket.
+TARGET_BUCKET = "target"
 PORTS = (
     "s3",
     "s3-grpc",
@@ -26,6 +29,7 @@ PORTS = (
 SOCKET_PATH_MAX = 100
 VOLUME_MB_MAX = 1024
 ACTIONS = ["Admin", "Read", "Write", "List", "Tagging"]
+TARGET_ACTIONS = [f"{action}:{TARGET_BUCKET}" for action in ("Read", "Write", "List", "Tagging")]
 
 
 class SeaweedFsServer(Struct, frozen=True, kw_only=True):
@@ -37,11 +41,19 @@ class SeaweedFsServer(Struct, frozen=True, kw_only=True):
     access_key: str
     secret_key: str
     bucket: str = BUCKET
+    target_access_key: str = ""
+    target_secret_key: str = ""
 
     @property
     def endpoint(self) -> str:
         """The address of the S3 interface."""
         return f"http://{LOOPBACK}:{self.ports['s3']}"
+
+    @property
+    def target_url(self) -> str:
+        """The bucket for the user's own data, with its keys."""
+        login = f"{self.target_access_key}:{self.target_secret_key}"
+        return f"s3://{login}@{LOOPBACK}:{self.ports['s3']}/{TARGET_BUCKET}"
 
     @property
     def payload_url(self) -> str:
@@ -50,15 +62,23 @@ class SeaweedFsServer(Struct, frozen=True, kw_only=True):
 
 
 def describe_seaweedfs(
-    *, home: Path, ports: dict[str, int], access_key: str, secret_key: str
+    *,
+    home: Path,
+    ports: dict[str, int],
+    access_key: str,
+    secret_key: str,
+    target_access_key: str = "",
+    target_secret_key: str = "",
 ) -> SeaweedFsServer:
-    """Find the program and name the folder."""
+    """Find the program and name the folder; without keys of its own there is no target bucket."""
     return SeaweedFsServer(
         binary=programs.find_seaweedfs(),
         directory=home / "seaweedfs",
         ports={name: ports[name] for name in PORTS},
         access_key=access_key,
         secret_key=secret_key,
+        target_access_key=target_access_key,
+        target_secret_key=target_secret_key,
     )
 
 
@@ -66,12 +86,21 @@ def prepare_seaweedfs(server: SeaweedFsServer) -> None:
     """Write who may log in, and what the parts of the server ask of each other."""
     (server.directory / "data").mkdir(mode=0o700, parents=True, exist_ok=True)
     server.directory.chmod(0o700)
-    credentials = [{"accessKey": server.access_key, "secretKey": server.secret_key}]
-    identity = {"name": "noetl", "credentials": credentials, "actions": ACTIONS}
+    identities = [_build_identity("noetl", server.access_key, server.secret_key, ACTIONS)]
+    if server.target_access_key:
+        keys = server.target_access_key, server.target_secret_key
+        identities.append(_build_identity("target", *keys, TARGET_ACTIONS))
     configuration = server.directory / "s3.json"
     configuration.touch(mode=0o600)
-    configuration.write_bytes(msgspec.json.encode({"identities": [identity]}))
+    configuration.write_bytes(msgspec.json.encode({"identities": identities}))
     seaweedfs_security.write_security(server.directory)
+
+
+def _build_identity(
+    name: str, access_key: str, secret_key: str, actions: list[str]
+) -> dict[str, Any]:
+    credentials = [{"accessKey": access_key, "secretKey": secret_key}]
+    return {"name": name, "credentials": credentials, "actions": actions}
 
 
 def build_seaweedfs_spec(server: SeaweedFsServer) -> ProcessSpec:
@@ -82,6 +111,7 @@ def build_seaweedfs_spec(server: SeaweedFsServer) -> ProcessSpec:
         region=REGION,
         access_key=server.access_key,
         secret_key=server.secret_key,
+        other_buckets=(TARGET_BUCKET,) if server.target_access_key else (),
     )
     return ProcessSpec(
         name="s3",

@@ -125,6 +125,8 @@ def _prepare_servers(
             ports=chosen,
             access_key=keyring.s3_access_key,
             secret_key=keyring.s3_secret_key,
+            target_access_key=keyring.target_access_key,
+            target_secret_key=keyring.target_secret_key,
         )
         seaweedfs.prepare_seaweedfs(own_s3)
     return OwnServers(postgres=own_postgres, nats=own_nats, s3=own_s3)
@@ -242,6 +244,7 @@ def _build_urls(
         urls["nats_monitor"] = nats.nats_url(servers.nats, nats.MONITOR)
     if servers.s3 is not None:
         urls["s3"] = servers.s3.endpoint
+        urls["bucket"] = servers.s3.target_url
     if options.has_services and options.planners:
         urls["api"] = f"http://{LOOPBACK}:{chosen['planner-1.http']}"
     return urls

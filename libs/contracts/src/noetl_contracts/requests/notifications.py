@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from noetl_contracts.errors import summarize_error
 from noetl_contracts.identity import actors
 from noetl_contracts.identity.actors import Actor, ActorKind, Via
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
@@ -106,7 +107,7 @@ def build_workload(due: DueNotification) -> dict[str, Any]:
             "status": due.status,
             "ended_at": ended_at,
             "duration_s": round(lasted.total_seconds(), 3),
-            "error": _read_message(due.error),
+            "error": _describe_error(due.error),
         }
     }
 
@@ -144,6 +145,9 @@ def build_notification_request(
     )
 
 
-def _read_message(error: Any) -> str | None:
-    message = error.get("message") if isinstance(error, dict) else error
-    return None if message is None else str(message)[:_ERROR_CHARACTERS_MAX]
+def _describe_error(error: Any) -> str | None:
+    """Write an error as `noetl run` does: kind, class of the user's exception, message, line."""
+    if isinstance(error, dict):
+        kind, text = error.get("kind"), summarize_error(error)
+        error = f"{kind}: {text}" if kind else text
+    return None if error is None else str(error)[:_ERROR_CHARACTERS_MAX]

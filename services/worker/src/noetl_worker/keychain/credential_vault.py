@@ -28,6 +28,8 @@ Key = tuple[str, str, str]
 
 REMEMBERED_S = 30.0
 ABSENT_S = 1.0
+# A credential that servers refuse over and over is looked up so often at most, in seconds.
+RENEWED_S = 0.25
 _REMEMBERED_MAX = 1024
 
 
@@ -132,6 +134,23 @@ class CredentialVault:
     def forget_credential(self, name: str, site: UnitScope) -> None:
         """Forget what was looked up under a name, so that the next look asks the store."""
         self._remembered.pop((site.tenant_id, site.organization_id, name), None)
+
+    async def renew_credential(self, auth: Any, site: UnitScope) -> bool:
+        """Look again for a credential that a server refused; tell whether it has changed since.
+
+        A version that replaced it a moment ago is not remembered yet. Raises `ToolFailure`.
+        """
+        meant = None if auth is None else auth_forms.parse_auth(auth)
+        if meant is None or isinstance(meant, InlineCredential):
+            return False
+        remembered = self._remembered.get((site.tenant_id, site.organization_id, meant.name))
+        if remembered is None or remembered.credential is None:
+            return False
+        if self._clock.monotonic_s() - remembered.looked_at < RENEWED_S:
+            return False
+        self.forget_credential(meant.name, site)
+        renewed = await self._find_credential(meant.name, site)
+        return renewed is not None and renewed.version != remembered.credential.version
 
     def find_fresh(self, auth: Any, site: UnitScope) -> Credential | None:
         """Return a stored credential by its name, if it was looked up a moment ago."""

@@ -8,7 +8,7 @@ from msgspec import Struct
 from noetl_chassis.blocking_work import run_in_thread
 from noetl_chassis.observability import tracing
 from noetl_contracts.commands.command_work import Command
-from noetl_worker.domain.failures import build_error
+from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.keychain.keychain import Keyring
 from noetl_worker.spark.session import SharedSparkSession
 from noetl_worker.sql import lexer
@@ -89,6 +89,21 @@ class Tools(Struct, frozen=True, kw_only=True):
 
     def run(self, call: Call) -> Awaitable[Outcome]:
         """Run one attempt with the tool of its kind, and lend it files where it may use some."""
+        return self._run_once(call) if call.auth is None else self._run_with_auth(call)
+
+    async def _run_with_auth(self, call: Call) -> Outcome:
+        """Run, and once more if the credential that was refused has been replaced since."""
+        outcome = await self._run_once(call)
+        if not _is_credential_refused(outcome):
+            return outcome
+        try:
+            is_replaced = await self.keyring.sources.vault.renew_credential(call.auth, call.site)
+        except ToolFailure:
+            # What the server said is why the task failed.
+            return outcome
+        return await self._run_once(call) if is_replaced else outcome
+
+    def _run_once(self, call: Call) -> Awaitable[Outcome]:
         if tracing.are_spans_wanted() and call.kind != "noop":
             return run_in_span(call, self._run_untraced)
         return self._run_untraced(call)
@@ -136,6 +151,11 @@ class Tools(Struct, frozen=True, kw_only=True):
                 return self.credential_test.run(call)
             case _:
                 assert_never(kind)
+
+
+def _is_credential_refused(outcome: Outcome) -> bool:
+    error = outcome.error
+    return error is not None and (error.kind == "auth" or (error.code or "").startswith("PG_28"))
 
 
 async def _build_unsupported(kind: str) -> Outcome:

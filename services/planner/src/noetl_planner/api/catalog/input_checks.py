@@ -1,6 +1,6 @@
 """Checks inputs of a request against the playbook: unknown ones are refused or reported."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -17,6 +17,7 @@ from noetl_playbook.model.playbook import InputDeclaration
 from noetl_playbook.parse import declared_inputs, inputs
 from noetl_playbook.parse.inputs import InputFault
 from noetl_playbook.templates.expressions import TemplateError, compile_value
+from noetl_playbook.templates.sandbox import GLOBALS
 
 
 def check_inputs(entry: CatalogEntry, fields: Mapping[str, Any]) -> None:
@@ -64,14 +65,26 @@ def find_required_fault(model: Mapping[str, Any], given: Iterable[str]) -> Input
     return declared_inputs.find_missing_inputs(read, given)
 
 
-def check_templates(given: Any) -> None:
-    """Check the input templates of a webhook or trigger; raises a 422 if one does not compile."""
+def check_templates(given: Any, names: Collection[str], *, of: str) -> None:
+    """Check the input templates of a webhook or trigger, which read `names` of a call or message.
+
+    Raises a 422 if one does not compile, or reads what there is not.
+    """
     try:
-        compile_value(given)
+        unknown = compile_value(given).names - frozenset(names) - GLOBALS.keys()
     except TemplateError as error:
         raise ApiError(
             HTTPStatus.UNPROCESSABLE_ENTITY, code="template_refused", detail=str(error)
         ) from error
+    if unknown:
+        name = min(unknown)
+        raise ApiError(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            code="template_refused",
+            detail=f"inputs: {name!r} is nothing of a {of}",
+            hint=spelling.suggest_word(name, names)
+            or f"inputs read {', '.join(sorted(names))} of a {of}",
+        )
 
 
 def list_input_warnings(entry: CatalogEntry, fields: Mapping[str, Any]) -> list[str] | UnsetType:

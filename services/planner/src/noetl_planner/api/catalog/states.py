@@ -238,7 +238,7 @@ async def _list_changes(
     if not changes and before is None:
         raise problems.build_not_found_error(
             f"state {name[:80]!r} of {path} has no value yet",
-            hint="the first run that reads rows gives it one; GET /api/state lists what there is",
+            hint="the first run that reads rows gives it one; noetl state ls lists what there is",
         )
     return changes
 

@@ -95,6 +95,8 @@ async def begin_rerun(
     graph = WorkflowGraph.from_playbook(playbook)
     taking = None
     if body.failed:
+        if body.from_step is not None:
+            check_known_step(graph, body.from_step)
         record = await item_takeover.find_failed_loop(
             services, row, ended, playbook, graph, wanted=body.from_step
         )

@@ -22,6 +22,8 @@ RETRY_AFTER_S = 1
 NUMBER_MAX = 2**63 - 1
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 NAME = re.compile(NAME_PATTERN)
+# What msgspec says of a text that is no time.
+_UNREADABLE_TIME = "RFC3339"
 _CALLBACKS = "/api/callbacks/"
 
 AnyRequest = Request[Any, Any, Any]
@@ -134,12 +136,12 @@ def show_api_error(request: AnyRequest, error: ApiError) -> Response[bytes]:
 def show_http_error(request: AnyRequest, error: HTTPException) -> Response[bytes]:
     """Answer for the framework: unknown routes, wrong methods, bodies that do not fit."""
     status = HTTPStatus(error.status_code)
+    detail = _list_field_faults(error) or error.detail or status.phrase
+    hint = "the routes are listed at /schema" if status is HTTPStatus.NOT_FOUND else None
+    if _UNREADABLE_TIME in detail:
+        hint = "write a time as 2026-01-31T12:00Z"
     return _build_problem(
-        request,
-        status=status,
-        code=status.name.lower(),
-        detail=_list_field_faults(error) or error.detail or status.phrase,
-        hint=None if status is not HTTPStatus.NOT_FOUND else "the routes are listed at /schema",
+        request, status=status, code=status.name.lower(), detail=detail, hint=hint
     )
 
 

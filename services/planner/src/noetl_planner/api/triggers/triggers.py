@@ -123,7 +123,7 @@ async def _check_trigger(services: ApiServices, name: str, body: TriggerBody) ->
         )
     entry = await catalog_entries.get_playbook_entry(services, body.path, body.version)
     start_requests.check_requirements(services, entry)
-    input_checks.check_templates(body.inputs)
+    input_checks.check_templates(body.inputs, MESSAGE_NAMES, of="message")
     input_checks.check_inputs(entry, body.inputs)
     if body.inputs:
         input_checks.check_required_inputs(entry, body.inputs)

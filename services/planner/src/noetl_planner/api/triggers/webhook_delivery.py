@@ -28,6 +28,8 @@ from noetl_playbook.views.payload_handle import PayloadNeeded
 
 log = structlog.get_logger(__name__)
 # What only the door is to know.
+# What the inputs of a webhook read.
+CALL_NAMES = frozenset({"body", "headers", "query"})
 _HIDDEN_HEADERS = frozenset(
     {"authorization", "cookie", "proxy-authorization", "x-api-key", webhooks.SIGNATURE_HEADER}
 )

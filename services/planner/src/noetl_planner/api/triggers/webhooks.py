@@ -101,7 +101,7 @@ async def keep(services: Services, name: FromPath[str], data: JSONBody[WebhookBo
         await webhook_delivery.unseal_webhook_secret(
             services, data.credential, entry.path, webhook=name
         )
-    input_checks.check_templates(data.inputs)
+    input_checks.check_templates(data.inputs, webhook_delivery.CALL_NAMES, of="call")
     input_checks.check_inputs(entry, data.inputs)
     if data.inputs:
         input_checks.check_required_inputs(entry, data.inputs)

@@ -185,12 +185,12 @@ def check_loop_definition(chosen: LoopOutcome, step: Step) -> None:
 
 
 def _check_loop_kind(chosen: LoopOutcome) -> None:
-    way_out = f"run all of it: from_step {chosen.step!r} without failed (--from {chosen.step})"
+    way_out = f"run the loop again: noetl rerun ID --from {chosen.step}"
     if chosen.has_cursor:
         raise LoopChoiceError(
             "items_not_repeatable",
             f"step {chosen.step!r} claims its rows from a source, which knows what became of them",
-            f"make the rows that failed claimable there, then {way_out}: it claims what is there",
+            f"make the rows that failed claimable there, then {way_out}; it claims these alone",
         )
     if chosen.is_cut_inside:
         raise LoopChoiceError(

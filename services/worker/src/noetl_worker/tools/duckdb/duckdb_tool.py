@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from noetl_chassis.blocking_work import run_in_thread, wait_until_ended
+from noetl_contracts.errors import ErrorObject
 from noetl_contracts.execution_files import INTERNAL_FOLDER
 from noetl_worker.datasets.batch_sink import SinkPlan
 from noetl_worker.domain.failures import ToolFailure, build_error, classify_file_error
@@ -41,6 +42,7 @@ from noetl_worker.tools.tables import dataset_results, stored_parts
 R = TypeVar("R")
 
 _WINDOW_ROWS = 128
+_MISSING_TABLE = re.compile(r"Catalog Error: Table with name (.+?) does not exist!")
 MEMORY = ":memory:"
 _FILE_USE = re.compile(
     r"\b(?:copy|export|import|attach)\b"
@@ -117,7 +119,7 @@ class DuckdbTool:
             async with task_timeout(call.timeout.total):
                 return Outcome(data=await self._run_call(await self._scripts.attach_query(call)))
         except ToolFailure as problem:
-            return Outcome(error=problem.error)
+            return Outcome(error=_explain_missing_table(problem.error, call))
         except TimeoutError:
             text = f"the statements did not end within {call.timeout.total:g} s"
             return Outcome(error=build_error("timeout", text, source="duckdb"))
@@ -326,3 +328,20 @@ async def _stream_rows(rows: SpooledRows, work: _DuckdbWork, sink: RowSink) -> d
         while (window := await run_in_thread(next, windows, None)) is not None:
             await sink.write_rows(window, rows.columns)
     return {"statement_count": len(work.statements), "status": "ok"}
+
+
+def _explain_missing_table(error: ErrorObject, call: Call) -> ErrorObject:
+    """Tell which tables a task has, where its statement names another one.
+
+    What DuckDB finds near may be a table of its own, of which the user knows nothing.
+    """
+    missing = _MISSING_TABLE.match(error.message)
+    if missing is None:
+        return error
+    if missing[1] in call.input:
+        way_out = f"`input` gives values; rows to query go under `inputs: {{{missing[1]}: …}}`"
+    else:
+        tables = call.fields.get("inputs")
+        names = ", ".join(map(str, tables)) if isinstance(tables, dict) else ""
+        way_out = f"the task's inputs are {names or 'none'}"
+    return structs.replace(error, message=f"{missing[0]}; {way_out}")

@@ -3,6 +3,7 @@
 import asyncio
 import ensurepip
 import os
+import re
 import shutil
 import sys
 from collections import Counter, OrderedDict
@@ -31,6 +32,8 @@ NO_INDEX = "none"
 LOADED = frozenset({"msgspec", "typing-extensions"})
 _SAID_CHARACTERS_MAX = 1_500
 _SAID_LINES_MAX = 12
+_VERSIONS_SHOWN_MAX = 8
+_FOUND_VERSIONS = re.compile(r"\(from versions: ([^)]*)\)")
 _REMOVAL_S = 60.0
 
 log = structlog.get_logger(__name__)
@@ -174,7 +177,8 @@ class PackageEnvironments:
         return (*source_options, *(("--find-links", links) if links else ()))
 
     def _build_install_failure(self, requirements: Requirements, output: str) -> ToolFailure:
-        lines = [line.strip() for line in self._mask.mask_text(output).splitlines() if line.strip()]
+        said = _FOUND_VERSIONS.sub(_keep_newest_versions, self._mask.mask_text(output))
+        lines = [line.strip() for line in said.splitlines() if line.strip()]
         why = " / ".join(lines[-_SAID_LINES_MAX:])
         why = why if len(why) <= _SAID_CHARACTERS_MAX else f"…{why[-_SAID_CHARACTERS_MAX:]}"
         names = ", ".join(line.partition(" --hash")[0] for line in requirements.lines)
@@ -233,3 +237,10 @@ def _get_installer(search_path: str) -> tuple[str, ...]:
         raise ToolFailure(build_error("config", text, source="python"))
     options = ("--isolated", "--disable-pip-version-check", "--no-input", "--no-cache-dir")
     return (sys.executable, "-I", *pip, "install", "--quiet", *options)
+
+
+def _keep_newest_versions(found: re.Match[str]) -> str:
+    """Shorten what an installer lists of a package with many versions, the oldest first."""
+    versions = found[1].split(", ")
+    newest = ", ".join(versions[-_VERSIONS_SHOWN_MAX:])
+    return f"(there are {'' if len(versions) <= _VERSIONS_SHOWN_MAX else '…, '}{newest})"
