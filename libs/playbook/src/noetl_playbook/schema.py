@@ -83,8 +83,6 @@ _OLDER: dict[str, tuple[str, ...]] = {
     "LoopSpec": ("concurrency", "max_concurrency", "parallelism", "batch_size"),
     "Arc": ("condition", "args"),
 }
-# Keys that the reader knows, to say why there is no such thing.
-_REFUSED = {"Store": ("bucket", "prefix", "credential")}
 _REQUIRED: dict[str, list[str]] = {
     "Playbook": ["apiVersion", "kind", "metadata", "workflow"],
     "Metadata": ["name"],
@@ -121,7 +119,7 @@ def build_document_schema() -> Schema:
 
 def describe_section(name: str, schema: Schema) -> Schema:
     """Spell one section as documents write it."""
-    hidden = ("fields", "extra") if name in _OPEN else _REFUSED.get(name, ())
+    hidden = ("fields", "extra") if name in _OPEN else ()
     properties = {
         key: _loosen_type(item) for key, item in schema["properties"].items() if key not in hidden
     }

@@ -22,7 +22,6 @@ SetScope = Literal["task", "rule", "step"]
 
 OLDER_WHEN = ("expr", "cond", "condition")
 OLDER_SETS = {"set_ctx": "ctx.", "set_iter": "iter.", "set_vars": "ctx."}
-_OWN_PLACES = ("bucket", "prefix", "credential")
 
 
 def read_set_block(
@@ -211,27 +210,8 @@ def read_output(
         ]
     if not block:
         return None
-    _refuse_own_places(reading, block.get("store"), (*path, "output", "store"))
     output: Output | None = reading.read_struct(Output, block, (*path, "output"))
     return output
-
-
-def _refuse_own_places(reading: DocumentReader, store: Any, path: Path) -> None:
-    """Refuse a place of the playbook's own for results.
-
-    What decides, shows, proves and collects reads results too, and opens no credentials.
-    """
-    for key in _OWN_PLACES if isinstance(store, dict) else ():
-        if key in store:
-            reading.report_problem(
-                "E103",
-                (*path, key),
-                f"'{key}': results are kept in the store of the deployment alone",
-                hint="write rows into a bucket of yours by output: {path: s3://bucket/folder/, "
-                "auth: credential} of a postgres, duckdb or spark task, a transfer to that "
-                "path, or any value by kind artifact with action: put",
-                of_key=True,
-            )
 
 
 def read_accumulate(reading: DocumentReader, value: Any, path: Path) -> Accumulate | None:
