@@ -2,12 +2,14 @@
 
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 from tests.support.cluster import programs
-from tests.support.cluster.control_plane import POD_RANGE, ControlPlane, find_port
+from tests.support.cluster.control_plane import POD_RANGE, SERVICE_RANGE, ControlPlane, find_port
 from tests.support.cluster.host_process import HostProcess
 
 NAME = "noetl-node"
@@ -64,6 +66,7 @@ class Node:
         self._load_pause()
         kubelet = self._start_kubelet()
         kubelet.wait_until(self._is_ready, timeout_s=READY_S, what="the node is ready")
+        self._refuse_strays("-I")
         self._start_proxy()
         self._start_names()
 
@@ -78,14 +81,22 @@ class Node:
             raise FileNotFoundError(f"Docker has no image {tag}: make images/bases images")
 
     def stop(self) -> None:
-        """End the pods, then the processes."""
+        """End the processes that start pods, then the pods, then the rest, and what they left."""
         while len(self._processes) > 1:
             self._processes.pop().stop()
+        self._kill_pods()
         if self._processes:
-            self._remove_containers()
             self._processes.pop().stop()
         self._unmount()
-        subprocess.run(["ip", "link", "delete", BRIDGE], check=False, capture_output=True)  # noqa: S603, S607 - its own bridge
+        self._refuse_strays("-D")
+        for command in (
+            [programs.get_path("kube-proxy"), "--cleanup"],
+            [programs.get_path("ip"), "link", "delete", BRIDGE],
+        ):
+            subprocess.run(command, check=False, capture_output=True)  # noqa: S603 - of its own
+        for link in Path("/var/log/containers").glob("*.log"):
+            if not link.exists():
+                link.unlink()
 
     def _start(self, name: str, *flags: str) -> HostProcess:
         process = HostProcess(name, [programs.get_path(name), *flags], folder=self.folder)
@@ -95,7 +106,9 @@ class Node:
     def _start_containerd(self) -> None:
         networks = self.folder / "networks"
         networks.mkdir(exist_ok=True)
-        (networks / "10-pods.conflist").write_bytes(msgspec.json.encode(_describe_network()))
+        (networks / "10-pods.conflist").write_bytes(
+            msgspec.json.encode(_describe_network(self.folder))
+        )
         path = self.folder / "containerd.toml"
         path.write_text(
             CONTAINERD.format(
@@ -166,6 +179,20 @@ class Node:
             "maxPods": 60,
         }
 
+    def _refuse_strays(self, change: str) -> None:
+        """Refuse what is meant for a Service before its rules are there.
+
+        It would leave the machine, and who answers there might be taken for the Service while the
+        connection lasts.
+        """
+        for chain in ("FORWARD", "OUTPUT"):
+            rule = [chain, "-d", SERVICE_RANGE, "-p", "tcp", "-j", "REJECT"]
+            subprocess.run(  # noqa: S603 - a rule of its own
+                [programs.get_path("iptables"), change, *rule, "--reject-with", "tcp-reset"],
+                check=change == "-I",
+                capture_output=True,
+            )
+
     def _start_proxy(self) -> None:
         client = self.plane.authority.write_config(
             "kube-proxy", self.plane.server, user="system:kube-proxy"
@@ -212,21 +239,23 @@ class Node:
         )
         return done.stdout
 
-    def _remove_containers(self) -> None:
-        for task in self._run_ctr("tasks", "list", "-q").split():
-            self._run_ctr("tasks", "delete", "--force", task)
-        for container in self._run_ctr("containers", "list", "-q").split():
-            self._run_ctr("containers", "delete", container)
+    def _kill_pods(self) -> None:
+        """Kill each pod's shim with what it started: one that lost its server would go on."""
+        for process in psutil.process_iter(["cmdline"]):
+            if str(self.socket) in (process.info["cmdline"] or ()) and "-id" in process.cmdline():
+                for one in (*process.children(recursive=True), process):
+                    with suppress(psutil.NoSuchProcess):
+                        one.kill()
 
     def _unmount(self) -> None:
         mounts = Path("/proc/mounts").read_text(encoding="utf-8").splitlines()
         for mount in reversed([line.split()[1] for line in mounts]):
             if mount.startswith(f"{self.folder}/"):
-                subprocess.run(["umount", "--lazy", mount], check=False)  # noqa: S603, S607 - of its own folder
+                subprocess.run([programs.get_path("umount"), "--lazy", mount], check=False)  # noqa: S603 - of its own folder
         shutil.rmtree(self.folder / "containerd", ignore_errors=True)
 
 
-def _describe_network() -> dict[str, Any]:
+def _describe_network(folder: Path) -> dict[str, Any]:
     return {
         "cniVersion": "0.4.0",
         "name": "pods",
@@ -240,6 +269,7 @@ def _describe_network() -> dict[str, Any]:
                 "ipam": {
                     "type": "host-local",
                     "ranges": [[{"subnet": PODS}]],
+                    "dataDir": str(folder / "addresses"),
                     "routes": [{"dst": "0.0.0.0/0"}],
                 },
             },

@@ -1,7 +1,7 @@
 """A cluster of one real node with the images of this machine and the three servers."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from msgspec import Struct
@@ -37,16 +37,15 @@ def find_obstacle() -> str:
 @contextmanager
 def start_cluster(folder: Path) -> Iterator[OneNode]:
     """Start everything, and end it after the block."""
-    plane = ControlPlane(folder)
-    node = Node(plane, folder / "node")
-    try:
+    with ExitStack() as started:
+        plane = ControlPlane(folder)
+        started.callback(plane.stop)
         plane.start()
+        node = Node(plane, folder / "node")
+        started.callback(node.stop)
         node.start()
         for image in (*servers.IMAGES, *(f"{service}:latest" for service in SERVICES)):
             node.load_image(image)
         stack = Servers(plane.kubectl)
         stack.start()
         yield OneNode(plane=plane, node=node, servers=stack)
-    finally:
-        node.stop()
-        plane.stop()
