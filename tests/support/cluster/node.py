@@ -17,6 +17,8 @@ PODS = "10.244.0.0/24"
 BRIDGE = "noetlpods0"
 READY_S = 120.0
 PAUSE = "noetl-pause:1"
+# Where a pod's network is kept, under a name of its own.
+NETWORKS = Path("/run/netns")
 # Names of Services, at the node's own address.
 COREFILE = """
 .:53 {{
@@ -58,6 +60,7 @@ class Node:
         self.folder = folder
         self.socket = folder / "containerd.sock"
         self._processes: list[HostProcess] = []
+        self._others = set(NETWORKS.glob("cni-*"))
 
     def start(self) -> None:
         """Start all three, and wait until the node is ready."""
@@ -72,12 +75,12 @@ class Node:
 
     def load_image(self, tag: str) -> None:
         """Take an image over from Docker."""
-        saved = subprocess.Popen(  # noqa: S603 - a tag of a test
+        with subprocess.Popen(  # noqa: S603 - a tag of a test
             ["docker", "save", tag],  # noqa: S607 - wherever it is installed
             stdout=subprocess.PIPE,
-        )
-        self._run_ctr("images", "import", "-", stdin=saved.stdout)
-        if saved.wait() != 0:
+        ) as saved:
+            self._run_ctr("images", "import", "-", stdin=saved.stdout)
+        if saved.returncode != 0:
             raise FileNotFoundError(f"Docker has no image {tag}: make images/bases images")
 
     def stop(self) -> None:
@@ -94,6 +97,9 @@ class Node:
             [programs.get_path("ip"), "link", "delete", BRIDGE],
         ):
             subprocess.run(command, check=False, capture_output=True)  # noqa: S603 - of its own
+        for network in set(NETWORKS.glob("cni-*")) - self._others:
+            self._unmount_path(network)
+            network.unlink()
         for link in Path("/var/log/containers").glob("*.log"):
             if not link.exists():
                 link.unlink()
@@ -247,11 +253,14 @@ class Node:
                     with suppress(psutil.NoSuchProcess):
                         one.kill()
 
+    def _unmount_path(self, mount: Path) -> None:
+        subprocess.run([programs.get_path("umount"), "--lazy", mount], check=False)  # noqa: S603 - of its own
+
     def _unmount(self) -> None:
         mounts = Path("/proc/mounts").read_text(encoding="utf-8").splitlines()
         for mount in reversed([line.split()[1] for line in mounts]):
             if mount.startswith(f"{self.folder}/"):
-                subprocess.run([programs.get_path("umount"), "--lazy", mount], check=False)  # noqa: S603 - of its own folder
+                self._unmount_path(Path(mount))
         shutil.rmtree(self.folder / "containerd", ignore_errors=True)
 
 
