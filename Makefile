@@ -188,7 +188,7 @@ cluster/tools: ## Build what the cluster of `make test/cluster` runs, from Go's 
 	@nice -n 10 tests/cluster/tools/build
 test/cluster: setup ## Install the charts on a real one-node cluster, and scale with KEDA; K=expression narrows
 	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/charts.txt
-	@$(PYTEST) tests/cluster
+	@$(PYTEST) -rP tests/cluster
 
 # The site builder has an environment of its own, which no test needs.
 .PHONY: docs
