@@ -101,7 +101,7 @@ class Node:
             self._unmount_path(network)
             network.unlink()
         for link in Path("/var/log/containers").glob("*.log"):
-            if not link.exists():
+            if link.is_symlink() and link.readlink().is_relative_to(self.folder):
                 link.unlink()
 
     def _start(self, name: str, *flags: str) -> HostProcess:
