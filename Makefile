@@ -181,6 +181,15 @@ test/charts: setup ## Render, check and test the charts; K=expression narrows
 	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/charts.txt
 	@$(PYTEST) tests/charts
 
+# A real cluster of one node: root, Go, Docker with the images of `make images`, and etcd-server, containerd and
+# containernetworking-plugins of Debian. Runs by hand.
+.PHONY: cluster/tools test/cluster
+cluster/tools: ## Build what the cluster of `make test/cluster` runs, from Go's module proxy; needs Go
+	@nice -n 10 tests/cluster/tools/build
+test/cluster: setup ## Install the charts on a real one-node cluster, and scale with KEDA; K=expression narrows
+	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/charts.txt
+	@$(PYTEST) -rP tests/cluster
+
 # The site builder has an environment of its own, which no test needs.
 .PHONY: docs
 docs: .venv-docs/.installed ## Build the site of docs/ into build/site; a dead link is an error

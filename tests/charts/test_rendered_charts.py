@@ -14,6 +14,9 @@ from tests.support import charts
 from tests.support.charts import CHARTS, SERVICES, UMBRELLA, pick_pods, render_chart
 
 from noetl_chassis import settings as chassis_settings
+from noetl_chassis.observability import names
+from noetl_contracts.commands import worker_pools
+from noetl_messaging.streams import topology
 
 KUBERNETES = "1.33"
 CUSTOM = {"ScaledObject", "PodMonitor", "PrometheusRule"}
@@ -140,7 +143,7 @@ def test_a_service_starts_with_what_its_pod_is_told(folder: Path, service: str) 
     module = importlib.import_module(f"noetl_{service}.settings")
     large = "payloadMemoryBytes" if service == "worker" else "tenantReadS"
     values = {"settings": {large: 2_000_000}} if service in ("worker", "reaper") else {}
-    (pod,) = pick_pods(render_chart(folder, service, values))
+    pod, _ = pick_pods(render_chart(folder, service, values))
     environ: dict[str, str] = {}
     for variable in pod["containers"][0]["env"]:
         source = variable.get("valueFrom", {})
@@ -211,6 +214,52 @@ def test_workers_keep_their_names_and_are_scaled_under_them(folder: Path) -> Non
     mounts = {item["mountPath"]: item["name"] for item in pod["containers"][0]["volumeMounts"]}
     volume = next(item for item in pod["volumes"] if item["name"] == mounts["/dev/shm"])  # noqa: S108 - where the pod shares memory
     assert volume["emptyDir"] == {"medium": "Memory", "sizeLimit": "1Gi"}
+
+
+def test_an_autoscaler_asks_the_planner_for_each_lane(folder: Path) -> None:
+    settings = {"pool": "gpu", "lanes": "io"}
+    scaled = find(render_chart(folder, "worker", {"settings": settings}), "ScaledObject")
+    asked = [trigger["metadata"] for trigger in scaled["spec"]["triggers"]]
+    assert {item["type"] for item in scaled["spec"]["triggers"]} == {"metrics-api"}
+    assert {item["url"] for item in asked} == {"http://noetl-planner.runs.svc:9090/metrics"}
+    metric = names.FRAME_BACKLOG.name
+    assert [item["valueLocation"] for item in asked] == [
+        f'{metric}{{pool="gpu",lane="{lane}"}}' for lane in worker_pools.IO_LANES
+    ]
+    # One command that waits wakes a pool of none.
+    assert {item["activationTargetValue"] for item in asked} == {"0"}
+
+
+def test_an_autoscaler_looks_at_queues_where_it_is_told_their_server(folder: Path) -> None:
+    scaling = {"monitoringEndpoint": "nats.nats.svc:8222", "consumers": ["worker-default-io-t1"]}
+    scaled = find(render_chart(folder, "worker", {"scaling": scaling}), "ScaledObject")
+    triggers = scaled["spec"]["triggers"]
+    assert {trigger["type"] for trigger in triggers} == {"nats-jetstream"}
+    consumers = [topology.build_worker_consumer("default", lane) for lane in worker_pools.LANES]
+    assert [trigger["metadata"]["consumer"] for trigger in triggers] == [
+        *consumers,
+        "worker-default-io-t1",
+    ]
+
+
+@each_service
+def test_a_release_is_tested_under_the_name_of_its_service(folder: Path, service: str) -> None:
+    manifests = render_chart(folder, service)
+    tested, called = find(manifests, "Pod"), find(manifests, "Service")
+    assert tested["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    (container,) = tested["spec"]["containers"]
+    assert container["command"][-1] == f"http://{called['metadata']['name']}:9090/readyz"
+    # No Service counts it among its pods.
+    assert not called["spec"]["selector"].items() <= tested["metadata"]["labels"].items()
+
+
+def test_no_job_outlives_its_release(folder: Path) -> None:
+    jobs = [item for item in render_chart(folder, "platform") if item["kind"] == "Job"]
+    assert len(jobs) == 2
+    for job in jobs:
+        # Helm forgets what a hook made: nothing else would remove it.
+        policy = job["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
+        assert set(policy.split(",")) == {"before-hook-creation", "hook-succeeded"}
 
 
 @each_service

@@ -15,11 +15,11 @@ UMBRELLA = "noetl"
 Manifest = dict[str, Any]
 
 
-def copy_charts(folder: Path) -> Path:
+def copy_charts(folder: Path, *, source: Path = HELM) -> Path:
     """Copy every chart, each with what it depends on, as `helm dependency build` lays it."""
-    shutil.copytree(HELM, folder, dirs_exist_ok=True)
+    shutil.copytree(source, folder, dirs_exist_ok=True)
     for chart in CHARTS:
-        shutil.copytree(HELM / "library", folder / chart / "charts/noetl-library")
+        shutil.copytree(source / "library", folder / chart / "charts/noetl-library")
     for chart in CHARTS:
         shutil.copytree(folder / chart, folder / UMBRELLA / f"charts/noetl-{chart}")
     return folder
@@ -36,9 +36,11 @@ def render_chart(folder: Path, chart: str, values: Manifest | None = None) -> li
 
 
 def pick_pods(manifests: list[Manifest]) -> list[Manifest]:
-    """Pick the pod specifications of workloads and jobs."""
-    return [
-        manifest["spec"]["template"]["spec"]
+    """Pick the pod specifications of workloads, jobs and tests."""
+    templates = [
+        manifest["spec"]["template"]
         for manifest in manifests
         if manifest["kind"] in ("Deployment", "StatefulSet", "Job")
     ]
+    pods = [manifest for manifest in manifests if manifest["kind"] == "Pod"]
+    return [template["spec"] for template in templates + pods]

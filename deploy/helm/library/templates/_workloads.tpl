@@ -106,3 +106,51 @@ spec:
   podMetricsEndpoints:
     - {port: health, path: /metrics, interval: 15s}
 {{- end }}
+
+{{/* What `helm test` runs: the service answers under its name that it is ready. */}}
+{{- define "noetl.releaseTest" -}}
+apiVersion: v1
+kind: Pod
+metadata:
+  name: {{ include "noetl.name" . }}-test
+  labels:
+    app.kubernetes.io/name: noetl-test
+    app.kubernetes.io/instance: {{ .Release.Name }}
+    app.kubernetes.io/part-of: noetl
+  annotations:
+    helm.sh/hook: test
+    helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+spec:
+  restartPolicy: Never
+  automountServiceAccountToken: false
+  enableServiceLinks: false
+  {{- with .Values.imagePullSecrets }}
+  imagePullSecrets: {{ toJson . }}
+  {{- end }}
+  securityContext:
+    runAsNonRoot: true
+    runAsUser: 10001
+    seccompProfile: {type: RuntimeDefault}
+  containers:
+    - name: test
+      image: {{ include "noetl.image" . }}
+      imagePullPolicy: {{ .Values.image.pullPolicy }}
+      command:
+        - python
+        - -c
+        - import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=10).read())
+        - http://{{ include "noetl.name" . }}:9090/readyz
+      resources:
+        requests: {cpu: 50m, memory: 64Mi}
+        limits: {memory: 128Mi}
+      securityContext:
+        allowPrivilegeEscalation: false
+        readOnlyRootFilesystem: true
+        capabilities: {drop: ["ALL"]}
+  {{- with .Values.nodeSelector }}
+  nodeSelector: {{ toJson . }}
+  {{- end }}
+  {{- with .Values.tolerations }}
+  tolerations: {{ toJson . }}
+  {{- end }}
+{{- end }}

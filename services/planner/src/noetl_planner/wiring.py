@@ -36,6 +36,7 @@ from noetl_planner.api.http.service_groups import (
     ShardServices,
 )
 from noetl_planner.api.http.services import ApiServices
+from noetl_planner.api.pools.backlog_gauge import run_backlog_gauge
 from noetl_planner.api.triggers.trigger_listener import TriggerListener
 from noetl_planner.domain.decision.draft import Limits
 from noetl_planner.domain.decision.spark_threshold import LaneCores
@@ -468,6 +469,7 @@ async def run_planner(adapters: Adapters, config: Settings, process: ServiceProc
             )
             tasks.create_task(serving)
             tasks.create_task(build_trigger_listener(adapters, services).run_until_stopped(stop))
+            tasks.create_task(run_backlog_gauge(services, stop))
             listeners = [
                 tasks.create_task(adapters.worker_presence.listen_to_workers(adapters.hints)),
                 tasks.create_task(adapters.store_waits.listen_to_planners(adapters.hints)),

@@ -266,6 +266,13 @@ COMMAND_BACKLOG = _declare_gauge(
     POOL,
     LANE,
 )
+FRAME_BACKLOG = _declare_gauge(
+    "noetl_frame_backlog",
+    "{command}",
+    "Commands and frames that wait for a worker or are with one, as each planner counts them.",
+    POOL,
+    LANE,
+)
 TOPOLOGY_REPAIRED = _declare_counter(
     "noetl_topology_repaired_total", "{item}", "Streams and consumers that were made again."
 )

@@ -1,0 +1,46 @@
+"""Shows what each lane of each pool has to do: an autoscaler chooses by it how many workers run."""
+
+import asyncio
+from functools import partial
+
+from noetl_chassis.loop import run_every
+from noetl_chassis.observability import instruments, names
+from noetl_contracts.commands.command_work import DEFAULT_POOL
+from noetl_contracts.commands.worker_pools import LANES
+from noetl_messaging.streams import topology
+from noetl_messaging.streams.errors import MessagingUnavailable
+from noetl_planner.api.http.services import ApiServices
+
+# Autoscalers ask every 10 to 30 s.
+INTERVAL_S = 5.0
+
+
+async def run_backlog_gauge(services: ApiServices, stop: asyncio.Event) -> None:
+    """Measure again and again, until `stop` is set."""
+    await run_every(INTERVAL_S, partial(show_backlogs, services), stop=stop, name="backlogs")
+
+
+async def show_backlogs(services: ApiServices) -> None:
+    """Measure every lane once; raises `MessagingUnavailable`, and then shows nothing old."""
+    pools = services.pools.by_stream or (() if services.pools.pool_names else (DEFAULT_POOL,))
+    try:
+        for pool in pools:
+            for lane in LANES:
+                backlog = await _count_lane(services, pool, lane)
+                labels = {names.POOL: pool, names.LANE: lane}
+                instruments.set_gauge(names.FRAME_BACKLOG, backlog, labels=labels)
+    except MessagingUnavailable:
+        instruments.clear_gauge(names.FRAME_BACKLOG)
+        raise
+
+
+async def _count_lane(services: ApiServices, pool: str, lane: str) -> int:
+    """Count what waits in a lane or is with a worker, of tenants with a share of their own too."""
+    count = 0
+    for share in (None, *sorted(services.limits.tenants)):
+        backlog = await services.backlogs.find_backlog(
+            stream=topology.COMMANDS, consumer=topology.build_worker_consumer(pool, lane, share)
+        )
+        if backlog is not None:
+            count += backlog.pending + backlog.unsettled
+    return count
