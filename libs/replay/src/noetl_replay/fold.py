@@ -19,6 +19,7 @@ from noetl_contracts.ids import CommandId
 from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.status import CommandStatus, ExecutionStatus, RunStatus
 from noetl_replay import (
+    fold_batches,
     fold_commands,
     fold_control,
     fold_frames,
@@ -66,7 +67,9 @@ def fold_event(state: ExecutionState, envelope: Envelope) -> ExecutionState:
 
 
 # What most events of a history are is asked first.
-def _apply_event(state: ExecutionState, at: Envelope, event: Event) -> None:
+def _apply_event(  # noqa: C901 - one arm per kind of event
+    state: ExecutionState, at: Envelope, event: Event
+) -> None:
     match event:
         case (
             command_events.CommandIssued()
@@ -116,6 +119,8 @@ def _apply_event(state: ExecutionState, at: Envelope, event: Event) -> None:
             | loop_events.LoopFailed()
         ):
             fold_loops.apply_loop(state, at, event)
+        case loop_events.LoopItemsReturned():
+            fold_batches.return_items(state, event)
         case loop_events.ReduceLevelOpened():
             fold_frames.open_reduce_level(state, at, event)
         case (
@@ -272,8 +277,10 @@ def _apply_step(
             if event.item_index is None:
                 _remember_outcome(state, event)
                 fold_lineage.remember_run_result(state, at, event)
-            else:
+            elif event.in_batch is None:
                 fold_loops.count_ended_item(state, event)
+            else:
+                fold_batches.end_batch_item(state, event, event.in_batch)
         case _:
             assert_never(event)
 
@@ -339,6 +346,7 @@ def _apply_command(state: ExecutionState, at: Envelope, event: _CommandEvent) ->
             fold_commands.remember_result_place(state, event)
             _remember_worker(state, event)
             fold_commands.add_run_metrics(state, event.run_id, event.tasks)
+            fold_batches.note_command_time(state, event)
             _settle_command(state, at, event.command_id, CommandStatus.COMPLETED)
         case command_events.CommandFailed():
             fold_loops.fail_slot(state, event)
@@ -377,6 +385,7 @@ def _issue_command(
     )
     fold_commands.remember_offer(state, state.commands[event.command_id], event)
     fold_loops.count_issued(state, at, event)
+    fold_batches.begin_items(state, event)
 
 
 def _reissue_command(
