@@ -160,3 +160,27 @@ def test_a_fact_of_another_shard_is_refused_there() -> None:
     assert (batch.execution_id, faults) == ("7", [])
     with pytest.raises(MalformedMessage, match="SHARD_COUNT"):
         fact_intake.read_delivery(memory_delivery, shard=(right + 1) % 4, shard_count=4)
+
+
+@pytest.mark.parametrize(("version", "faults"), [(-3, 0), (7, 0), (-(2**54), 1)])
+def test_a_draft_may_be_asked_for_by_message(version: int, faults: int) -> None:
+    """Versions of drafts are below zero."""
+    batch = FactBatch(
+        key="k",
+        execution_id=ExecutionId("7"),
+        tenant_id=TENANT,
+        organization_id=ORGANIZATION,
+        producer="t",
+        facts=[facts.ExecutionRequested(path="p", version=version)],
+    )
+    stored = StoredMessage(
+        sequence=1,
+        subject=subjects.build_ingest_subject(0, TENANT, ORGANIZATION),
+        message_id="m",
+        data=codec.encode_json(batch),
+        headers={},
+    )
+    broker = MemoryBroker(topology.declare_topology(shard_count=1), SystemClock())
+    memory_delivery = MemoryDelivery(broker, key=("s", "c"), stored=stored, delivered=1)
+    _, refused = fact_intake.read_delivery(memory_delivery, shard=0, shard_count=1)
+    assert len(refused) == faults

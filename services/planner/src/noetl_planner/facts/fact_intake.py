@@ -64,7 +64,9 @@ def _check_fields(value: Struct, what: str, *, nested: int) -> None:
         place = f"{what}.{name}"
         if name in _IDENTITIES and not ids.is_identity(field):
             raise MalformedMessage(f"{place} is {field[:80]!r}, which is no identity")
-        if type(field) is int and not 0 <= field <= NUMBER_MAX:
+        # Versions of drafts are below zero.
+        least = -NUMBER_MAX if name == "version" else 0
+        if type(field) is int and not least <= field <= NUMBER_MAX:
             raise MalformedMessage(f"{place} is out of bounds")
         if name == "correlation_id" and not is_correlation(field):
             raise MalformedMessage(f"{place} is no name of a flow")
