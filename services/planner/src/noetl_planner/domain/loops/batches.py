@@ -87,9 +87,12 @@ def find_measuring_end(draft: DecisionDraft, loop: LoopState) -> datetime | None
 def _count_places(draft: DecisionDraft, run: RunState) -> int:
     """Count the commands that the workers of a step's pool can run at once.
 
-    0 where nobody knows, or where a worker of an earlier release could not read a batch.
+    0 where nobody knows, where a worker of an earlier release could not read a batch, or where
+    workers ask over HTTP.
     """
     pool, _ = pools.select_pool_and_lane(draft, run.step)
+    if pool in draft.limits.pools.by_http:
+        return 0
     beats = [beat for beat in draft.workers if beat.pool == pool and IO_LANE in beat.lanes]
     if not all(beat.takes_batches for beat in beats):
         return 0
