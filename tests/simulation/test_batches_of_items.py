@@ -7,8 +7,11 @@ import pytest
 from tests.simulation import workflows, world
 from tests.simulation.world import simulate
 
+from noetl_contracts.events.loop_events import LoopItemsReturned
 from noetl_planner.domain.loops import batches
 from noetl_planner.domain.steps import commands
+from noetl_replay import fold_batches
+from noetl_replay.state import ExecutionState
 
 PARTS = {batches: ("end_item",), commands: ("issue_batch",)}
 SEEDS = 40
@@ -42,3 +45,17 @@ def test_every_item_ends_once_whatever_happens(first: int, counted: Counter[str]
         assert outcome.violations == [], f"seed {seed}"
     assert counted["issue_batch"]
     assert counted["end_item"]
+
+
+def test_a_planner_that_forgets_what_was_given_back_is_found(
+    counted: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really = fold_batches.return_items
+
+    def forgets(state: ExecutionState, event: LoopItemsReturned) -> None:
+        really(state, event)
+        state.runs[event.run_id].loop.returned = {}  # type: ignore[union-attr]  # a loop's event
+
+    monkeypatch.setattr(fold_batches, "return_items", forgets)
+    assert any(simulate(seed).violations for seed in range(SEEDS))
+    assert counted["issue_batch"]
