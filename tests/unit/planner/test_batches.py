@@ -230,7 +230,7 @@ def test_items_that_were_given_back_go_out_alone_after_the_attempt_that_had_them
     # They take long: others get commands of their own, as many as are allowed.
     harness.tell(facts.TimerDue())
     sent = harness.sent()
-    assert {command.attempt for command in sent if command.work.index in others} == {2}  # type: ignore[union-attr]
+    assert {command.attempt for command in sent if command.work.index in others} == {2}  # type: ignore[union-attr]  # it has one
     assert not batches(harness)
     assert loop_of(harness).in_flight == 50
     types = harness.tell(ended(again, first))
@@ -261,7 +261,7 @@ def test_an_item_that_waits_gets_a_command_of_its_own_and_goes_on_there() -> Non
     harness.wait(61)
     harness.tell(facts.TimerDue())
     resumed = [item for item in harness.sent() if item.resume is not None]
-    assert [item.work.index for item in resumed] == [first]  # type: ignore[union-attr]
+    assert [item.work.index for item in resumed] == [first]  # type: ignore[union-attr]  # it has one
     assert harness.tell(done(resumed[0]))[:2] == ["command.completed", "call.done"]
     assert harness.tell(ended(command, others[0]))[0] == "call.done"
 
@@ -285,7 +285,7 @@ def test_a_cancelled_batch_counts_each_item_that_had_not_ended() -> None:
     harness, command = batched()
     harness.tell(ended(command, indexes(command)[0]))
     harness.tell(facts.CancelRequested(reason="enough"))
-    assert command.command_id in harness.last.to_stop  # type: ignore[union-attr]
+    assert command.command_id in harness.last.to_stop  # type: ignore[union-attr]  # it has one
     stopped = facts.CommandStopped(
         command_id=command.command_id, attempt=1, worker_id=WorkerId("w")
     )

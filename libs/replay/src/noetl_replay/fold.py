@@ -67,9 +67,7 @@ def fold_event(state: ExecutionState, envelope: Envelope) -> ExecutionState:
 
 
 # What most events of a history are is asked first.
-def _apply_event(  # noqa: C901 - one arm per kind of event
-    state: ExecutionState, at: Envelope, event: Event
-) -> None:
+def _apply_event(state: ExecutionState, at: Envelope, event: Event) -> None:
     match event:
         case (
             command_events.CommandIssued()
@@ -88,6 +86,7 @@ def _apply_event(  # noqa: C901 - one arm per kind of event
             | step_events.StepExit()
             | step_events.CallDone()
             | step_events.CallError()
+            | step_events.CallPartial()
         ):
             _apply_step(state, at, event)
         case (
@@ -110,8 +109,6 @@ def _apply_event(  # noqa: C901 - one arm per kind of event
             | state_events.StateChanged()
         ):
             fold_control.apply_control(state, at, event)
-        case step_events.CallPartial():
-            fold_streams.receive_chunk(state, event)
         case (
             loop_events.LoopStarted()
             | loop_events.LoopResized()
@@ -130,8 +127,7 @@ def _apply_event(  # noqa: C901 - one arm per kind of event
             | loop_events.LoopShardFailed()
             | loop_events.LoopFaninCompleted()
         ):
-            # They name what the events of stages and frames have changed already.
-            return
+            return  # they name what the events of stages and frames have changed already
         case (
             loop_events.StageOpened()
             | loop_events.StageClosed()
@@ -232,7 +228,8 @@ def _apply_step(
     | step_events.StepFailed
     | step_events.StepExit
     | step_events.CallDone
-    | step_events.CallError,
+    | step_events.CallError
+    | step_events.CallPartial,
 ) -> None:
     match event:
         case step_events.StepEnter():
@@ -269,20 +266,28 @@ def _apply_step(
                 state.failure, state.failed_step = event.error, event.step
             if event.status is RunStatus.COMPLETED:
                 state.last_step = event.step
+        case step_events.CallPartial():
+            fold_streams.receive_chunk(state, event)
         case step_events.CallDone() | step_events.CallError():
-            if event.patch:
-                state.ctx = {**state.ctx, **event.patch}
-            state.warnings += len(event.notes) if isinstance(event, step_events.CallDone) else 0
-            fold_streams.end_call(state, event)
-            if event.item_index is None:
-                _remember_outcome(state, event)
-                fold_lineage.remember_run_result(state, at, event)
-            elif event.in_batch is None:
-                fold_loops.count_ended_item(state, event)
-            else:
-                fold_batches.end_batch_item(state, event, event.in_batch)
+            _end_call(state, at, event)
         case _:
             assert_never(event)
+
+
+def _end_call(
+    state: ExecutionState, at: Envelope, event: step_events.CallDone | step_events.CallError
+) -> None:
+    if event.patch:
+        state.ctx = {**state.ctx, **event.patch}
+    state.warnings += len(event.notes) if isinstance(event, step_events.CallDone) else 0
+    fold_streams.end_call(state, event)
+    if event.item_index is None:
+        _remember_outcome(state, event)
+        fold_lineage.remember_run_result(state, at, event)
+    elif event.in_batch is None:
+        fold_loops.count_ended_item(state, event)
+    else:
+        fold_batches.end_batch_item(state, event, event.in_batch)
 
 
 def _remember_outcome(

@@ -120,8 +120,9 @@ class ItemReader:
         """Add inputs, and what the commands tell."""
         record = self._record
         names = {
-            view.index: view.command_id
-            or ids.derive_command_id(record.run_id, f"item-{view.index}")
+            view.index: ids.CommandId(view.command_id)
+            if view.command_id is not None
+            else ids.derive_command_id(record.run_id, f"item-{view.index}")
             for view in views
             if view.state is not ItemState.PENDING and view.taken_from is None
         }

@@ -103,7 +103,7 @@ def _choose_in_flight(draft: DecisionDraft, loop: LoopState, places: int) -> int
     """Choose how many commands may be in flight.
 
     What no worker has room for stays here, where batches can still be made of it, as long as items
-    are quick. Else it is sent out, for whoever adds workers counts what waits.
+    are quick. Else it is sent out, for an autoscaler counts what waits there.
     """
     if loop.item_us is UNSET:
         is_quick = find_measuring_end(draft, loop) is not None
