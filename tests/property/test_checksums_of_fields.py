@@ -83,7 +83,7 @@ def another(value: Any) -> Any:
 
 def alterations(surface: str, row: rows.Row) -> Iterator[tuple[str, rows.Row]]:
     """Every row that differs in one summed column, and those that lack one."""
-    for column, value in rows.summed_row(surface, row).items():
+    for column, value in rows.select_checksum_columns(surface, row).items():
         for other in others(value):
             yield column, {**row, column: other}
         yield column, {name: item for name, item in row.items() if name != column}

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from noetl_contracts.ids import CatalogId
 from noetl_planner.domain.decision.program import Program
-from noetl_playbook.parse.playbook import ParsedPlaybook, parse_playbook, parse_playbook_bytes
+from noetl_playbook.parse.mixed_text import read_mixed_bytes
+from noetl_playbook.parse.playbook import ParsedPlaybook, parse_playbook
 from noetl_playbook.source import yaml_document
 from noetl_playbook.source.problems import Level
 from noetl_playbook.source.yaml_document import UnreadableError
@@ -122,7 +123,9 @@ def test_any_value_gets_an_answer(value: Any, level: Level) -> None:
 @given(st.binary(max_size=200))
 @settings(max_examples=300)
 def test_any_bytes_get_an_answer(data: bytes) -> None:
-    for parsed in parse_playbook_bytes(data):
+    mixed = read_mixed_bytes(data)
+    assert mixed.playbooks or mixed.subscriptions
+    for parsed in mixed.playbooks:
         assert parsed.playbook is not None or parsed.problems
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.manual_clock import ManualClock
 from tests.support.storage import ORGANIZATION, TENANT
 
-from noetl_chassis.clock import ManualClock
 from noetl_contracts.errors import Retryable
 from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.requests import cron, facts

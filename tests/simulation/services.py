@@ -35,7 +35,8 @@ from noetl_projector.settings import Settings as ProjectorSettings
 from noetl_reaper import settings as reaper_settings
 from noetl_reaper.service import Reaper, ReaperTables
 from noetl_reaper.settings import Settings as ReaperSettings
-from noetl_storage.memory.history_pages import MemoryHistoryPages, MemoryObjects
+from noetl_storage.memory.business_objects import MemoryBusinessObjects
+from noetl_storage.memory.history_pages import MemoryHistoryPages
 from noetl_storage.memory.holds import MemoryHolds
 from noetl_storage.memory.identities import (
     MemoryAdministrationLog,
@@ -168,7 +169,7 @@ def _planning(world: "World", process: Process) -> planning.Adapters:
         past=wired(MemoryPast(store), "ledger"),
         holds=MemoryHolds(store),
         lineage=MemoryLineageHistories(store),
-        objects=MemoryObjects(store),
+        objects=MemoryBusinessObjects(store),
         pages=MemoryHistoryPages(store),
         identities=MemoryIdentities(store),
         quotas=MemoryQuotas(store),

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from msgspec import structs
+from tests.support.api import replace_services
 from tests.support.http_pools import FRAMES, STEP, World, open_world, stage_of
 from tests.support.identities import OTHER, make_caller_of, open_client
 from tests.support.inprocess import begin, ended, value
@@ -99,7 +99,7 @@ async def test_another_tenants_work_is_not_there(world: World) -> None:
     claim = await claimed(world)
     opened = world.opened
     proving = Authenticator(opened.adapters.identities, opened.adapters.clock)
-    app = create_app(structs.replace(opened.services, authenticator=proving))
+    app = create_app(replace_services(opened.services, authenticator=proving))
     key = await make_caller_of(opened.adapters.identities, "worker", place=OTHER, name="owner")
     async with open_client(app, key) as http:
         spy = Stranger(http, "owner")

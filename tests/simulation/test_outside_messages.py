@@ -53,7 +53,7 @@ async def open_wait(opened: LocalSystem, execution_id: ExecutionId) -> OpenWait:
     """The wait of an execution, once its projection shows it."""
 
     async def find() -> OpenWait | None:
-        waits = await opened.services.projections.list_waits(
+        waits = await opened.services.history.projections.list_waits(
             **opened.services.tenant_scope, waits_max=99
         )
         return next((wait for wait in waits if wait.execution_id == execution_id), None)

@@ -155,11 +155,11 @@ async def test_an_execution_goes_on_when_a_full_store_has_room_again(
             assert small.status is ExecutionStatus.COMPLETED
             held = await state_of(opened, waiting)
             assert held is None or not held.is_terminal()
-            reason = opened.services.store_waits.find_reason(waiting)
+            reason = opened.services.shards.store_waits.find_reason(waiting)
             in_worker = payload_retry.WAITS.list_executions()
             store.is_full = False
             state = await ended(opened, waiting)
-            assert opened.services.store_waits.find_reason(waiting) is None
+            assert opened.services.shards.store_waits.find_reason(waiting) is None
             assert payload_retry.WAITS.list_executions() == ()
     # Who asks how it stands is told who waits: the planner, or the worker that has its result.
     if name == "result":

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct, structs
 from tests.support import storage
 
 from noetl_chassis.clock import SystemClock
@@ -29,6 +30,15 @@ from noetl_messaging.streams import topology
 from noetl_messaging.streams.errors import MessagingUnavailable
 from noetl_messaging.streams.ports import Message
 from noetl_planner.api.http.quota_board import QuotaBoard
+from noetl_planner.api.http.service_groups import (
+    AdmissionLimits,
+    HistoryStores,
+    IdentityServices,
+    MessageServices,
+    PlaybookServices,
+    RegistryStores,
+    ShardServices,
+)
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.domain.decision.idempotency_keys import build_event_key
 from noetl_planner.identity.access_resolver import AccessResolver
@@ -40,7 +50,8 @@ from noetl_planner.shards.caches import ProgramCache
 from noetl_planner.shards.store_waits import StoreWaits
 from noetl_planner.shards.worker_presence import WorkerPresence
 from noetl_replay import fold, rows, state
-from noetl_storage.memory.history_pages import MemoryHistoryPages, MemoryObjects
+from noetl_storage.memory.business_objects import MemoryBusinessObjects
+from noetl_storage.memory.history_pages import MemoryHistoryPages
 from noetl_storage.memory.holds import MemoryHolds
 from noetl_storage.memory.identities import MemoryAdministrationLog, MemoryIdentities, MemoryQuotas
 from noetl_storage.memory.leases import MemoryShardLeases
@@ -121,6 +132,36 @@ class ClosedBus:
         return [False for _ in messages]
 
 
+GROUPS: dict[str, type[Struct]] = {
+    "identity": IdentityServices,
+    "history": HistoryStores,
+    "playbooks": PlaybookServices,
+    "registry": RegistryStores,
+    "messages": MessageServices,
+    "shards": ShardServices,
+    "admission": AdmissionLimits,
+}
+
+
+def replace_services(services: ApiServices, **changes: Any) -> ApiServices:
+    """Change fields of services, each in the group that has it."""
+    for name, group in GROUPS.items():
+        fields = changes.keys() & set(group.__struct_fields__)
+        if fields:
+            inside = {field: changes.pop(field) for field in fields}
+            changes[name] = structs.replace(getattr(services, name), **inside)
+    return structs.replace(services, **changes)
+
+
+def _group_services(values: dict[str, Any]) -> ApiServices:
+    """Put each value into the group that has a field of its name."""
+    built: dict[str, Any] = {}
+    for name, group in GROUPS.items():
+        fields = values.keys() & set(group.__struct_fields__)
+        built[name] = group(**{field: values.pop(field) for field in fields})
+    return ApiServices(**values, **built)
+
+
 @dataclass
 class ApiWorld:
     """Everything behind one API; tests play the planner and the projector by hand."""
@@ -188,7 +229,7 @@ class ApiWorld:
             "past_snapshots": MemoryPast(self.store),
             "holds": self.holds,
             "lineage": MemoryLineageHistories(self.store),
-            "objects": MemoryObjects(self.store),
+            "objects": MemoryBusinessObjects(self.store),
             "pages": MemoryHistoryPages(self.store),
             "tenant_id": storage.TENANT,
             "organization_id": storage.ORGANIZATION,
@@ -211,7 +252,7 @@ class ApiWorld:
                 denials=DenialLog(self.administration, clock),
             ),
         )
-        return ApiServices(**values)
+        return _group_services(values)
 
     async def append(
         self,

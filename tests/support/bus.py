@@ -5,10 +5,11 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 from msgspec import Struct
+from tests.support.manual_clock import ManualClock
 from tests.support.polling import eventually
 from tests.support.servers import NatsServer
 
-from noetl_chassis.clock import ManualClock, SystemClock
+from noetl_chassis.clock import SystemClock
 from noetl_messaging.jetstream.connection import Connection, ConnectionTimeouts, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters

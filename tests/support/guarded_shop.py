@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from msgspec import structs
+from tests.support.api import replace_services
 from tests.support.identities import Caller, make_caller_of, open_client
 from tests.support.inprocess import a_system, history
 from tests.support.polling import eventually
@@ -88,5 +88,5 @@ async def open_shop(folder: Path) -> AsyncIterator[Shop]:
     async with a_system(folder) as opened:
         authenticator = Authenticator(opened.adapters.identities, opened.adapters.clock)
         yield Shop(
-            opened, create_app(structs.replace(opened.services, authenticator=authenticator))
+            opened, create_app(replace_services(opened.services, authenticator=authenticator))
         )

@@ -70,9 +70,9 @@ class World(Struct):
             producer="reaper",
             facts=[fact],
         )
-        shard = ids.find_shard(lease["execution_id"], services.shard_count)
+        shard = ids.find_shard(lease["execution_id"], services.shards.shard_count)
         subject = subjects.build_ingest_subject(shard, **services.tenant_scope)
-        await services.publisher.publish_message(
+        await services.messages.publisher.publish_message(
             Message(subject=subject, message_id=batch.key, data=codec.encode_json(batch))
         )
 

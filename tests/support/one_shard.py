@@ -11,9 +11,11 @@ from typing import Any
 from msgspec import structs
 from structlog.testing import capture_logs
 from tests.support import informers
+from tests.support.api import replace_services
 from tests.support.invariants import assert_chained
+from tests.support.manual_clock import ManualClock
 
-from noetl_chassis.clock import ManualClock, SystemClock
+from noetl_chassis.clock import SystemClock
 from noetl_cli.local import system
 from noetl_contracts import codec, subjects
 from noetl_contracts.events import get_event_type
@@ -99,7 +101,7 @@ class World:
         fence = ShardFence(shard=held.shard, owner="p", epoch=held.epoch)
         together = planning.build_shard_context(adapters, configs.planner, producer="p")
         together = structs.replace(together, limits=structs.replace(together.limits, **limits))
-        self.services = structs.replace(
+        self.services = replace_services(
             opened.services, publisher=self.broker, hints=self.broker, clock=self.clock
         )
         self.loaded = together.payload_cache

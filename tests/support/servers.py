@@ -94,7 +94,7 @@ class Server:
     def start(self, *, wait: bool = True) -> None:
         """Start, and by default wait until the server answers."""
         assert not self.is_running, f"{self.spec.name} runs already"
-        environ = process_spec.server_environ(self.spec, path=os.environ.get("PATH", ""))
+        environ = process_spec.build_server_environ(self.spec, path=os.environ.get("PATH", ""))
         starting = partial(
             process_spec.start_process, environ=environ, log=self.log, dies_with_parent=True
         )
@@ -172,7 +172,7 @@ class PostgresServer(Server):
     """PostgreSQL; `admin_dsn()` is the superuser's."""
 
     def __init__(self, cluster: postgres.PostgresCluster, *, home: Path) -> None:
-        super().__init__(postgres.postgres_spec(cluster), log=home / "postgres.log")
+        super().__init__(postgres.build_postgres_spec(cluster), log=home / "postgres.log")
         self.cluster = cluster
         self.port = cluster.port
         self._empty_databases: list[str] = []
@@ -240,7 +240,7 @@ class NatsServer(Server):
     """NATS with JetStream; `url` is the admin's, `url_for("worker")` a service's."""
 
     def __init__(self, server: nats.NatsServer, *, home: Path, probe: Probe | None = None) -> None:
-        spec = nats.nats_spec(server)
+        spec = nats.build_nats_spec(server)
         super().__init__(structs.replace(spec, probe=probe or spec.probe), log=home / "nats.log")
         self.server = server
         self.port = server.port
@@ -269,7 +269,7 @@ class S3Server(Server):
     """SeaweedFS; the bucket exists once it has started."""
 
     def __init__(self, server: seaweedfs.SeaweedFsServer, *, home: Path) -> None:
-        super().__init__(seaweedfs.seaweedfs_spec(server), log=home / "s3.log")
+        super().__init__(seaweedfs.build_seaweedfs_spec(server), log=home / "s3.log")
         self.server = server
         self.endpoint = server.endpoint
         self.bucket = server.bucket

@@ -22,7 +22,8 @@ from noetl_contracts.ledger.records import (
     ShardFence,
     StreamAppend,
 )
-from noetl_storage.memory.history_pages import MemoryHistoryPages, MemoryObjects
+from noetl_storage.memory.business_objects import MemoryBusinessObjects
+from noetl_storage.memory.history_pages import MemoryHistoryPages
 from noetl_storage.memory.holds import MemoryHolds
 from noetl_storage.memory.identities import (
     MemoryAdministrationLog,
@@ -71,9 +72,9 @@ from noetl_storage.postgres.ledger.retention import PostgresHolds
 from noetl_storage.postgres.ledger.shards import PostgresShardLeases
 from noetl_storage.postgres.ledger.snapshots import PostgresPast, PostgresSnapshots
 from noetl_storage.postgres.ledger.states import PostgresStates
+from noetl_storage.postgres.read_models.business_objects import PostgresBusinessObjects
 from noetl_storage.postgres.read_models.checkpoints import PostgresCheckpoints
 from noetl_storage.postgres.read_models.history_pages import PostgresHistoryPages
-from noetl_storage.postgres.read_models.objects import PostgresObjects
 from noetl_storage.postgres.read_models.projections import PostgresProjections
 from noetl_storage.postgres.registry.administration import PostgresAdministrationLog
 from noetl_storage.postgres.registry.catalog import PostgresCatalog
@@ -161,7 +162,7 @@ class Stores:
     holds: retention_ports.Holds
     lineage: history_ports.LineageRows
     steps: history_ports.LineageHistories
-    objects: history_ports.ObjectRows
+    objects: history_ports.BusinessObjects
     pages: history_ports.HistoryPages
     identities: identity_ports.Identities
     quotas: identity_ports.Quotas
@@ -197,7 +198,7 @@ def memory_stores() -> Stores:
         holds=MemoryHolds(store),
         lineage=MemoryLineage(store),
         steps=MemoryLineageHistories(store),
-        objects=MemoryObjects(store),
+        objects=MemoryBusinessObjects(store),
         pages=MemoryHistoryPages(store),
         identities=MemoryIdentities(store),
         quotas=MemoryQuotas(store),
@@ -233,7 +234,7 @@ def postgres_stores(database: Database) -> Stores:
         holds=PostgresHolds(database),
         lineage=PostgresLineage(database),
         steps=PostgresLineageHistories(database),
-        objects=PostgresObjects(database),
+        objects=PostgresBusinessObjects(database),
         pages=PostgresHistoryPages(database),
         identities=PostgresIdentities(database),
         quotas=PostgresQuotas(database),

@@ -20,7 +20,7 @@ class RowDifference(Struct, frozen=True, kw_only=True):
 
 def compare_surfaces(live: Surfaces, replayed: Surfaces) -> list[RowDifference]:
     """List the rows in which a live projection and a replay differ; empty means parity."""
-    live, replayed = rows.summed_surfaces(live), rows.summed_surfaces(replayed)
+    live, replayed = rows.select_checksum_surfaces(live), rows.select_checksum_surfaces(replayed)
     return [
         RowDifference(
             surface=surface,

@@ -75,9 +75,9 @@ def print_note(text: str) -> None:
 
 def print_suspensions(listed: Sequence[Mapping[str, Any]]) -> None:
     """Say of what starts playbooks why it starts none; a planner of before does not say."""
-    for one in listed:
-        if one.get("suspended"):
-            print_note(f"{one['name']} is suspended: {one['suspended']}")
+    for suspension in listed:
+        if suspension.get("suspended"):
+            print_note(f"{suspension['name']} is suspended: {suspension['suspended']}")
 
 
 def format_version(number: int | None) -> str:

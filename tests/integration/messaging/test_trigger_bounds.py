@@ -85,7 +85,7 @@ async def test_no_more_run_at_once_than_a_trigger_says_also_after_restarts(
         path="demo/hello",
         max_in_flight=AT_ONCE,
     )
-    await services.triggers.put_trigger(bounded)
+    await services.registry.triggers.put_trigger(bounded)
     done: set[int] = set()
 
     async def are_places_taken() -> bool:
@@ -120,8 +120,8 @@ async def test_messages_of_another_trigger_start_while_those_of_a_full_one_wait(
     bounded = Trigger(
         **services.tenant_scope, name="a", subject="a.*", path="demo/hello", max_in_flight=1
     )
-    await services.triggers.put_trigger(bounded)
-    await services.triggers.put_trigger(
+    await services.registry.triggers.put_trigger(bounded)
+    await services.registry.triggers.put_trigger(
         structs.replace(bounded, name="b", subject="b.*", max_in_flight=None)
     )
     async with open_connection(nats.url, name="admin") as admin:

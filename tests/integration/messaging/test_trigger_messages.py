@@ -29,7 +29,7 @@ MESSAGES = 20
 async def serving(world: ApiWorld) -> ApiServices:
     services = world.services()
     await playbooks.register_text(services, PLAYBOOK, level=Level.TOLERANT)
-    await services.triggers.put_trigger(
+    await services.registry.triggers.put_trigger(
         Trigger(**services.tenant_scope, name="orders", subject="orders.*", path="demo/hello")
     )
     return services
@@ -90,10 +90,10 @@ async def test_each_message_starts_one_execution_whichever_planner_dies(nats: Na
 async def test_a_filter_judges_messages_of_a_real_stream(nats: NatsServer) -> None:
     world = ApiWorld()
     services = await serving(world)
-    trigger = await services.triggers.find_trigger("orders", **services.tenant_scope)
+    trigger = await services.registry.triggers.find_trigger("orders", **services.tenant_scope)
     assert trigger is not None
     wanted = structs.replace(trigger, filter="{{ body.n >= 15 }}")
-    await services.triggers.put_trigger(wanted)
+    await services.registry.triggers.put_trigger(wanted)
     async with open_connection(nats.url, name="admin") as admin:
         await remove_streams(admin, nats)
         await JetStreamStreams(admin, declared(), now=SystemClock().now).ensure_streams()

@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 from tests.support.builders import History, Slots
 from tests.support.bus import jetstream_bus
+from tests.support.lineage_rows import list_lineage_rows
 from tests.support.polling import eventually
 from tests.support.projecting import ProjectorHarness
 from tests.support.servers import NatsServer
@@ -97,7 +98,7 @@ async def test_a_projector_killed_anywhere_leaves_what_a_replay_gives(
             await eventually(lambda: are_told(received, histories), timeout_s=PATIENCE_S)
             assert await asyncio.to_thread(process.stop) == 0
     for history in histories:
-        rows = await harness.stores.lineage.list_lineage_rows(history.execution_id, rows_max=999)
+        rows = await list_lineage_rows(harness.stores.lineage, history.execution_id)
         assert [row.body for row in rows] == told(history)
 
 

@@ -53,7 +53,7 @@ async def test_the_supervisor_clears_it_before_it_starts_a_killed_server_again(
     )
     board = StateBoard(place, me)
     keeper = ProcessKeeper(
-        postgres.postgres_spec(cluster), home=place, board=board, environ=dict(os.environ)
+        postgres.build_postgres_spec(cluster), home=place, board=board, environ=dict(os.environ)
     )
 
     def state_of() -> tuple[int | None, ProcessPhase]:

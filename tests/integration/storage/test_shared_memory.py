@@ -17,11 +17,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from msgspec import structs
+from tests.support.manual_clock import ManualClock
 from tests.support.polling import eventually
 from tests.support.storage import ORGANIZATION, TENANT
 from tests.support.tiering import NODE, TierCounts, open_shared, ref_of
 
-from noetl_chassis.clock import ManualClock, SystemClock
+from noetl_chassis.clock import SystemClock
 from noetl_contracts.payloads import PayloadRef, SharedHint
 from noetl_storage.arrow.encoding import digest_schema
 from noetl_storage.payloads.memory import MemoryPayloads

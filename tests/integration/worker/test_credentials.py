@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 
 import pytest
 from tests.support.attempting import site_of
+from tests.support.manual_clock import ManualClock
 from tests.support.polling import eventually
 from tests.support.working import KEY, ORGANIZATION, TENANT
 
-from noetl_chassis.clock import ManualClock
 from noetl_chassis.seals.credential_seal import CredentialSealer
 from noetl_contracts import codec, credentials
 from noetl_contracts.ids import OrganizationId, TenantId

@@ -499,7 +499,7 @@ async def test_ten_thousand_rows_stay_within_two_chunks_of_memory(worker: Bench)
             for row in window:
                 alive.add(row)
             await emitter.write_rows(window)
-            most = max(most, len(alive) + emitter.resident_rows)
+            most = max(most, len(alive) + len(emitter._rows))
             del window, row
         outcome = await emitter.finish_stream(chunk_emitter.Outcome())
         listening.cancel()

@@ -29,7 +29,7 @@ async def test_a_viewer_sees_no_data(tmp_path: Path, way: str) -> None:
         root = await shop.person("admin", "root")
         await shop.register(root, PLAYBOOK)
         execution_id = await shop.run(root, "hr/pay")
-        await shop.ask(root, "GET", f"/api/executions/{execution_id}/stream")
+        await shop.wait_for_end(execution_id)
         address = f"/api/executions/{execution_id}{way}"
         viewer, operator = await shop.person("viewer", "eve"), await shop.person("operator", "bob")
         hidden = await shop.ask(viewer, "GET", address)

@@ -83,7 +83,7 @@ async def fire_schedule(shop: Shop) -> ExecutionId:
             schedule,
             NOON,
             execution_id=ExecutionId(adapters.snowflake.next_id()),
-            routes=IngestRoutes(shard_count=shop.opened.services.shard_count),
+            routes=IngestRoutes(shard_count=shop.opened.services.shards.shard_count),
             producer="scheduler",
         ),
     )
@@ -212,7 +212,7 @@ async def send_notification(shop: Shop) -> ExecutionId:
             seen_at=NOON,
         ),
         execution_id=ExecutionId(adapters.snowflake.next_id()),
-        routes=IngestRoutes(shard_count=shop.opened.services.shard_count),
+        routes=IngestRoutes(shard_count=shop.opened.services.shards.shard_count),
         producer="notifier",
     )
     await adapters.requests.submit_request(request)

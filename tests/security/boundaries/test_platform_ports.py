@@ -181,7 +181,7 @@ def test_a_stack_allows_no_loopback_and_names_its_ports(tmp_path: Path) -> None:
     ):
         names = ["postgres", "nats", "s3", *service_addresses.list_port_names(asked)]
         ports = {name: 9_000 + place for place, name in enumerate(names)}
-        specs = service_addresses.service_specs(
+        specs = service_addresses.build_service_specs(
             asked, wires=wires, ports=ports, environ={}, directory=tmp_path
         )
         environ = next(spec.environ for spec in specs if spec.name == "worker-1")

@@ -44,7 +44,7 @@ class Ledger(Struct, frozen=True, kw_only=True):
 
     def service(self, role: str) -> str:
         """Spell the address of a service's role."""
-        return roles.role_dsn(self.dsn, role=role, password=PASSWORD, database="walls")
+        return roles.build_role_dsn(self.dsn, role=role, password=PASSWORD, database="walls")
 
     def address(self, tenant: str) -> str:
         """Spell the address of a tenant's reader."""
@@ -68,7 +68,7 @@ async def make_ledger(postgres: PostgresServer) -> Ledger:
         password_by_role=password_by_role,
         path=os.environ["PATH"],
     )
-    owner = roles.role_dsn(
+    owner = roles.build_role_dsn(
         postgres.admin_dsn(), role="noetl_owner", password=PASSWORD, database="walls"
     )
     async with migrated(owner) as database:

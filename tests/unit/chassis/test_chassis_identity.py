@@ -1,8 +1,8 @@
 from datetime import UTC, datetime
 
 import pytest
+from tests.support.manual_clock import ManualClock
 
-from noetl_chassis.clock import ManualClock
 from noetl_chassis.identity import (
     ClockWentBackwards,
     SnowflakeIds,

@@ -2,9 +2,9 @@ import asyncio
 from datetime import UTC, datetime
 
 import pytest
+from tests.support.manual_clock import ManualClock
 
 from noetl_chassis import loop
-from noetl_chassis.clock import ManualClock
 from noetl_chassis.loop import LoopHealth, RetryPauses
 from noetl_contracts.errors import Retryable
 
@@ -107,5 +107,5 @@ def test_a_pulse_says_why_it_is_not_well() -> None:
 
 @pytest.mark.parametrize(("attempt", "least", "most"), [(1, 0.5, 1), (2, 1, 2), (99, 4, 8)])
 def test_backoff_doubles_up_to_its_end(attempt: int, least: float, most: float) -> None:
-    assert loop.backoff_delay_s(attempt, base_s=1, max_s=8, noise=0) == least
-    assert least < loop.backoff_delay_s(attempt, base_s=1, max_s=8, noise=0.99) < most
+    assert loop.compute_backoff_s(attempt, base_s=1, max_s=8, noise=0) == least
+    assert least < loop.compute_backoff_s(attempt, base_s=1, max_s=8, noise=0.99) < most

@@ -5,7 +5,11 @@ from typing import Any
 import pytest
 
 from noetl_cli.commands.executions.events import format_event
-from noetl_cli.commands.executions.status import _awaited_line, _step_row, has_failed_items
+from noetl_cli.commands.executions.status import (
+    _format_awaited_line,
+    _format_step_row,
+    has_failed_items,
+)
 from noetl_cli.terminal.error_text import format_failed_items
 from noetl_cli.terminal.progress_tracker import format_attempts
 
@@ -27,9 +31,9 @@ def test_attempts_before_a_success_are_told_with_the_first_error() -> None:
     assert format_attempts(TRIES) == "3 attempts, first: timeout: late"
     assert format_attempts(TRIES[1:]) == "3 attempts, attempt 2: timeout: later"
     run = {"step": "fetch", "status": "COMPLETED", "duration": 1, "tasks": {}, "error": None}
-    assert _step_row({**run, "tries": TRIES})[3] == "3 attempts, first: timeout: late"
+    assert _format_step_row({**run, "tries": TRIES})[3] == "3 attempts, first: timeout: late"
     # Planners of before tell no attempts.
-    assert _step_row(run)[3] == ""
+    assert _format_step_row(run)[3] == ""
 
 
 def test_an_event_tells_attempts_of_tasks_and_not_the_number_of_the_command() -> None:
@@ -48,11 +52,11 @@ def test_a_status_says_until_when_an_approval_is_waited_for() -> None:
         "until": "2026-01-03T03:04:05.123Z",
         "command": "noetl approve 7",
     }
-    assert _awaited_line(message) == (
+    assert _format_awaited_line(message) == (
         "ask: waits for an approval, since 2026-01-02T03:04:05, until 2026-01-03T03:04:05: "
         "noetl approve 7"
     )
-    endless = _awaited_line({**message, "mode": "callback", "until": None, "command": ""})
+    endless = _format_awaited_line({**message, "mode": "callback", "until": None, "command": ""})
     assert endless == "ask: waits for a callback, since 2026-01-02T03:04:05"
 
 

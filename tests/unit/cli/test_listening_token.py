@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from noetl_cli.identity import authorization
+from noetl_cli.identity.authorization import ServerAuthorization
 from noetl_cli.local.runner import keep_listening_token
 from noetl_contracts import codec
 
@@ -11,12 +11,12 @@ def test_the_token_is_found_while_the_run_listens_and_sent_to_it_alone(tmp_path:
     environ = {"NOETL_CONFIG": str(tmp_path), "NOETL_HOME": str(tmp_path / "home")}
     address = "http://127.0.0.1:8899"
     with keep_listening_token(environ, 8899) as listening_token:
-        header = authorization.find_authorization(environ, address)
+        header = ServerAuthorization(environ, address).find_header()
         assert header is not None
         digest = codec.digest_hex(header.removeprefix("Bearer ").encode())
         assert listening_token == {"NOETL_PLANNER_OWNER_TOKEN_SHA256": digest}
-        assert authorization.find_authorization(environ, "http://127.0.0.1:8898") is None
-    assert authorization.find_authorization(environ, address) is None
+        assert ServerAuthorization(environ, "http://127.0.0.1:8898").find_header() is None
+    assert ServerAuthorization(environ, address).find_header() is None
 
 
 def test_nothing_is_kept_where_nobody_is_asked_who_calls(tmp_path: Path) -> None:

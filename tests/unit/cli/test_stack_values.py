@@ -34,7 +34,7 @@ WIRES = ServiceAddresses(
 
 def environ_of(stack_options: StackOptions, name: str) -> dict[str, str]:
     chosen = dict.fromkeys(service_addresses.list_port_names(stack_options), 1)
-    specs = service_addresses.service_specs(
+    specs = service_addresses.build_service_specs(
         stack_options, wires=WIRES, ports=chosen, environ={}, directory=Path("/")
     )
     return next(spec.environ for spec in specs if spec.name == name)

@@ -143,8 +143,8 @@ def test_the_rate_is_that_of_the_last_seconds_and_the_rest_is_estimated() -> Non
     for second in range(1, 31):
         meter.done += 10 if second <= 20 else 40
         meter.record_progress(NOON + timedelta(seconds=second))
-    assert meter.units_per_s() == pytest.approx(40)
-    assert meter.seconds_left() == pytest.approx((1000 - 600) / 40)
+    assert meter.compute_units_per_s() == pytest.approx(40)
+    assert meter.compute_seconds_left() == pytest.approx((1000 - 600) / 40)
     assert format_progress(meter) == "600/1,000 rows  40/s  ETA 0:10"
 
 

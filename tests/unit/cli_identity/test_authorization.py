@@ -12,7 +12,7 @@ import pytest
 
 from noetl_cli.errors import CliError
 from noetl_cli.identity import authorization, contexts, server_origin, token_store
-from noetl_cli.identity.authorization import ServerAuthorization, find_authorization
+from noetl_cli.identity.authorization import ServerAuthorization
 from noetl_cli.identity.contexts import Context, Contexts, SignInMethod
 from noetl_cli.identity.token_store import SignInRecord
 from noetl_cli.planner import client
@@ -36,6 +36,10 @@ FOREVER_S = 32_000_000_000.0
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
     return {"NOETL_CONFIG": str(tmp_path / "config"), "NOETL_HOME": str(tmp_path / "home")}
+
+
+def find_header(environ: dict[str, str], server: str) -> str | None:
+    return ServerAuthorization(environ, server).find_header()
 
 
 def keep(environ: dict[str, str], record: SignInRecord, server: str = SERVER) -> None:
@@ -67,50 +71,50 @@ def write_stack_state(home: StackHome, api: str, phase: StackPhase) -> None:
 
 
 def test_nobody_is_named_where_nothing_is_kept(environ: dict[str, str]) -> None:
-    assert find_authorization(environ, SERVER) is None
+    assert find_header(environ, SERVER) is None
 
 
 def test_a_sign_in_goes_to_its_server_alone(environ: dict[str, str]) -> None:
     keep(environ, SignInRecord(bearer="token", expires_s=FOREVER_S))
     for same in (SERVER, f"{SERVER}/", f"{SERVER}:443", "https://NoETL.example.org"):
-        assert find_authorization(environ, same) == "Bearer token"
+        assert find_header(environ, same) == "Bearer token"
     for other in ELSEWHERE:
-        assert find_authorization(environ, other) is None
+        assert find_header(environ, other) is None
 
 
 def test_a_key_of_the_environment_goes_to_the_server_that_is_named_beside_it(
     environ: dict[str, str],
 ) -> None:
     keyed = {**environ, "NOETL_API_KEY": "key"}
-    assert find_authorization(keyed, SERVER) == "Bearer key"
+    assert find_header(keyed, SERVER) == "Bearer key"
     beside = {**keyed, "NOETL_SERVER": SERVER}
-    assert find_authorization(beside, SERVER) == "Bearer key"
+    assert find_header(beside, SERVER) == "Bearer key"
     for other in ELSEWHERE:
-        assert find_authorization(beside, other) is None
+        assert find_header(beside, other) is None
     context = Context(name="prod", server=SERVER)
     contexts.write_contexts(Contexts(current="prod", contexts=[context]), environ)
     for other in ELSEWHERE:
-        assert find_authorization(keyed, other) is None
+        assert find_header(keyed, other) is None
 
 
 def test_a_key_of_the_environment_counts_before_a_sign_in(environ: dict[str, str]) -> None:
     keep(environ, SignInRecord(bearer="token", expires_s=FOREVER_S))
-    assert find_authorization({**environ, "NOETL_API_KEY": "key"}, SERVER) == "Bearer key"
+    assert find_header({**environ, "NOETL_API_KEY": "key"}, SERVER) == "Bearer key"
 
 
 def test_the_token_of_the_stack_goes_to_the_running_stack_alone(environ: dict[str, str]) -> None:
     api = "http://127.0.0.1:8700"
     home = run_stack(environ, api)
     with hold_supervisor_lock(home):
-        assert find_authorization(environ, api) == "Bearer laptop"
+        assert find_header(environ, api) == "Bearer laptop"
         for other in ("http://127.0.0.1:8701", "http://127.0.0.2:8700", SERVER):
-            assert find_authorization(environ, other) is None
+            assert find_header(environ, other) is None
         for phase in (StackPhase.STOPPING, StackPhase.STOPPED):
             write_stack_state(home, api, phase)
-            assert find_authorization(environ, api) is None
+            assert find_header(environ, api) is None
     # Its supervisor was killed, and wrote nothing any more.
     write_stack_state(home, api, StackPhase.READY)
-    assert find_authorization(environ, api) is None
+    assert find_header(environ, api) is None
 
 
 def test_a_missing_or_empty_token_of_the_stack_names_its_file_and_the_way_out(
@@ -123,7 +127,7 @@ def test_a_missing_or_empty_token_of_the_stack_names_its_file_and_the_way_out(
         assert authorization.find_token_hint(environ, api) is None
         home.token_file.write_text("")
         with pytest.raises(CliError) as refused:
-            find_authorization(environ, api)
+            find_header(environ, api)
         assert refused.value.way_out == says
         home.token_file.unlink()
         assert authorization.find_token_hint(environ, api) == says
@@ -134,20 +138,20 @@ def test_a_context_may_say_that_nobody_signs_in(environ: dict[str, str]) -> None
     keep(environ, SignInRecord(bearer="token", expires_s=FOREVER_S))
     quiet = Context(name="open", server=SERVER, sign_in=SignInMethod.NONE)
     contexts.write_contexts(Contexts(contexts=[quiet]), environ)
-    assert find_authorization(environ, SERVER) is None
+    assert find_header(environ, SERVER) is None
 
 
 def test_a_sign_in_that_cannot_be_renewed_is_told_as_such(environ: dict[str, str]) -> None:
     keep(environ, SignInRecord(bearer="token", expires_s=1.0))
     with pytest.raises(CliError) as refused:
-        find_authorization(environ, SERVER)
+        find_header(environ, SERVER)
     assert refused.value.way_out == "Sign in again: noetl login"
 
 
 @pytest.mark.parametrize("key", ["two words", "new\r\nX-Other: line", "é", "tab\t"])
 def test_what_would_be_another_header_is_no_token(environ: dict[str, str], key: str) -> None:
     with pytest.raises(CliError) as refused:
-        find_authorization({**environ, "NOETL_API_KEY": key}, SERVER)
+        find_header({**environ, "NOETL_API_KEY": key}, SERVER)
     assert key not in refused.value.message
 
 
@@ -157,14 +161,14 @@ def test_a_file_that_others_can_read_is_not_used(environ: dict[str, str]) -> Non
     assert file.stat().st_mode & 0o777 == 0o600
     file.chmod(0o640)
     with pytest.raises(CliError, match="other users"):
-        find_authorization(environ, SERVER)
+        find_header(environ, SERVER)
 
 
 def test_a_file_that_is_none_is_told_with_its_way_out(environ: dict[str, str]) -> None:
     keep(environ, SignInRecord(bearer="token", expires_s=FOREVER_S))
     (Path(environ["NOETL_CONFIG"]) / token_store.FILE).write_text("[]")
     with pytest.raises(CliError) as refused:
-        find_authorization(environ, SERVER)
+        find_header(environ, SERVER)
     assert "noetl login" in refused.value.way_out
 
 
@@ -217,12 +221,12 @@ def test_a_keyring_keeps_tokens_where_there_is_one(
     text = (Path(environ["NOETL_CONFIG"]) / token_store.FILE).read_text()
     assert "token" not in text
     assert "token" in a_keyring.texts["noetl", f"{SERVER}:443"]
-    assert find_authorization(environ, SERVER) == "Bearer token"
+    assert find_header(environ, SERVER) == "Bearer token"
     store = token_store.open_token_store(environ)
     with store.hold_lock():
         assert store.remove_record(f"{SERVER}:443")
     assert not a_keyring.texts
-    assert find_authorization(environ, SERVER) is None
+    assert find_header(environ, SERVER) is None
 
 
 @contextmanager

@@ -2,10 +2,10 @@ import asyncio
 from datetime import UTC, datetime
 
 import pytest
+from tests.support.manual_clock import ManualClock
 from tests.support.polling import eventually
 from tests.support.storage import a_request
 
-from noetl_chassis.clock import ManualClock
 from noetl_chassis.loop import LoopHealth
 from noetl_contracts.ledger.records import OutboxRow
 from noetl_messaging.memory.broker import MemoryBroker

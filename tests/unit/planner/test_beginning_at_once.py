@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import structs
 from tests.support import informers
+from tests.support.api import replace_services
 from tests.support.one_shard import ORGANIZATION, TENANT, World, assert_sound
 
 from noetl_chassis import failpoints
@@ -181,8 +181,8 @@ def test_the_latest_version_runs_wherever_it_was_registered(
     batches = appended(world, monkeypatch)
     assert ask(world, "plain").version == 1
     # Another API registers it: this one still knows the first version.
-    elsewhere = structs.replace(
-        world.services, playbook_cache=type(world.services.playbook_cache)()
+    elsewhere = replace_services(
+        world.services, playbook_cache=type(world.services.playbooks.playbook_cache)()
     )
     source = world.run(
         world.adapters.catalog.find_playbook(

@@ -15,7 +15,7 @@ from noetl_messaging.memory.consumer import MemoryDelivery
 from noetl_messaging.streams import topology
 from noetl_messaging.streams.ports import Delivery
 from noetl_planner.facts.fact_intake import ExecutionWork
-from noetl_planner.shards.decision_telemetry import decision_span
+from noetl_planner.shards.decision_telemetry import open_decision_span
 
 BODY = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 HEADER = "00-0af7651916cd43dd8448eb211c80319c-c7ad6b7169203331-01"
@@ -58,7 +58,7 @@ def delivery(traceparent: str) -> Delivery:
 
 
 def span_of(exporter: InMemorySpanExporter, work: ExecutionWork) -> ReadableSpan:
-    with decision_span(work, shard=3):
+    with open_decision_span(work, shard=3):
         pass
     (span,) = exporter.get_finished_spans()
     return span

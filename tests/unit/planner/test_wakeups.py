@@ -28,12 +28,12 @@ def test_what_is_put_back_is_handed_over_once_and_not_before_its_instant() -> No
     first, second = a_batch("first"), a_batch("second")
     wakeups.put_back([second], NOON + 2 * SECOND)
     wakeups.put_back([first], NOON + SECOND)
-    assert wakeups.next_wakeup_in_s(NOON, at_most_s=9.0) == 1.0
+    assert wakeups.compute_next_wakeup_s(NOON, at_most_s=9.0) == 1.0
     assert wakeups.take_due_facts(NOON) == []
     assert wakeups.take_due_facts(NOON + SECOND) == [first]
     assert wakeups.take_due_facts(NOON + 3 * SECOND) == [second]
     assert wakeups.take_due_facts(NOON + 9 * SECOND) == []
-    assert wakeups.next_wakeup_in_s(NOON, at_most_s=9.0) == 9.0
+    assert wakeups.compute_next_wakeup_s(NOON, at_most_s=9.0) == 9.0
 
 
 def test_what_is_put_back_stands_beside_the_wish_of_its_execution() -> None:

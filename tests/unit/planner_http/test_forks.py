@@ -94,7 +94,7 @@ async def test_a_snapshot_of_the_past_gives_the_same_fork(api: Api, world: ApiWo
     before = asked(world).rerun
     history = world.store.history_by_execution[known]
     begun = build_empty_state(known, history[0].tenant_id, history[0].organization_id)
-    await world.services().past_snapshots.keep_snapshot(
+    await world.services().history.past_snapshots.keep_snapshot(
         snapshot.build_snapshot(fold_history(begun, history[:4])), spacing_versions=0
     )
     world.store.message_by_id.clear()

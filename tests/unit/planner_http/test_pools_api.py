@@ -147,7 +147,7 @@ async def test_a_request_may_name_a_pool_and_a_priority(world: ApiWorld) -> None
 
 async def test_the_api_lists_workers_by_what_they_last_said(world: ApiWorld) -> None:
     services = world.services()
-    services.worker_presence.note_beat(
+    services.shards.worker_presence.note_beat(
         WorkerHeartbeat(
             worker_id=WorkerId("w"),
             pool="gpu",

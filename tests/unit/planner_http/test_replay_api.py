@@ -130,7 +130,7 @@ async def test_a_snapshot_of_the_past_changes_nothing_but_time(api: Api, world: 
     without = await ask(api, "state", execution_id, projection="execution", as_of_position=15)
     folded = fold_history(build_empty_state(execution_id, TENANT, ORGANIZATION), history[:12])
     kept = snapshot.build_snapshot(folded)
-    await world.services().past_snapshots.keep_snapshot(kept, spacing_versions=1)
+    await world.services().history.past_snapshots.keep_snapshot(kept, spacing_versions=1)
     within = await ask(api, "state", execution_id, projection="execution", as_of_position=15)
     assert (without.pop("events_folded"), within.pop("events_folded")) == (15, 3)
     assert without == within

@@ -10,7 +10,7 @@ from tests.support.polling import eventually
 from tests.support.storage import an_execution
 
 from noetl_chassis.clock import SystemClock
-from noetl_cli.commands.executions.status import status_lines
+from noetl_cli.commands.executions.status import format_status_lines
 from noetl_contracts import subjects
 from noetl_contracts.commands.worker_pools import WorkerHeartbeat
 from noetl_contracts.errors import MalformedMessage
@@ -46,8 +46,10 @@ async def test_a_status_says_who_waits_for_the_store(world: ApiWorld) -> None:
     async with AsyncTestClient(create_app(services)) as api:
         url = f"/api/executions/{execution_id}/status"
         assert (await api.get(url)).json()["store_waits"] == []
-        services.store_waits.note_wait(StoreWait(execution_id=execution_id, reason="disk full"))
-        services.worker_presence.note_beat(
+        services.shards.store_waits.note_wait(
+            StoreWait(execution_id=execution_id, reason="disk full")
+        )
+        services.shards.worker_presence.note_beat(
             WorkerHeartbeat(
                 worker_id=WorkerId("worker-7"),
                 pool="default",
@@ -60,9 +62,9 @@ async def test_a_status_says_who_waits_for_the_store(world: ApiWorld) -> None:
         )
         status = (await api.get(url)).json()
         assert [wait["who"] for wait in status["store_waits"]] == ["planner", "worker-7"]
-        assert "waits for the payload store (planner): disk full" in status_lines(status)
-        services.store_waits.note_wait(StoreWait(execution_id=execution_id))
-        services.worker_presence.forget_worker(WorkerId("worker-7"))
+        assert "waits for the payload store (planner): disk full" in format_status_lines(status)
+        services.shards.store_waits.note_wait(StoreWait(execution_id=execution_id))
+        services.shards.worker_presence.forget_worker(WorkerId("worker-7"))
         assert (await api.get(url)).json()["store_waits"] == []
 
 

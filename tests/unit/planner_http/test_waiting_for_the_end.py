@@ -107,7 +107,7 @@ async def test_what_was_just_accepted_is_not_asked_of_the_ledger(
         history = await world.ledger.read_events(execution_id, after_version=0, events_max=500)
 
         async def shown() -> bool:
-            services.commit_feed.put_commits(execution_id, history, services.clock.now())
+            services.shards.commit_feed.put_commits(execution_id, history, services.clock.now())
             return waiting.done()
 
         await eventually(shown)

@@ -18,11 +18,11 @@ PROCESSOR_S = 60
 ADDRESSES_BYTES = 1536 * 1024 * 1024
 CHILD = """
 import sys
-from noetl_playbook.parse.playbook import parse_playbook_bytes
+from noetl_playbook.parse.mixed_text import read_mixed_bytes
 from noetl_playbook.source.problems import Level
 data = sys.stdin.buffer.read()
 for level in Level:
-    for parsed in parse_playbook_bytes(data, level=level):
+    for parsed in read_mixed_bytes(data, level=level).playbooks:
         assert (parsed.playbook is None) == any(each.is_error for each in parsed.problems)
         print(level.value, *sorted({each.code for each in parsed.problems}), len(parsed.problems))
 """

@@ -4,10 +4,10 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from noetl_playbook.parse import mixed_text
-from noetl_playbook.parse.subscriptions import subscription_schema
+from noetl_playbook.parse.subscriptions import build_subscription_schema
 from noetl_playbook.source.yaml_document import read_document
 
-VALIDATOR = Draft202012Validator(subscription_schema())
+VALIDATOR = Draft202012Validator(build_subscription_schema())
 HEAD = "apiVersion: noetl.io/v2\nkind: Subscription\nmetadata: {name: orders, labels: {a: b}}\n"
 RIGHT = [
     "{source: {subject: a}, dispatch: {playbook: p}}",
@@ -41,7 +41,7 @@ def is_read(text: str) -> bool:
 
 
 def test_the_schema_is_a_schema() -> None:
-    Draft202012Validator.check_schema(subscription_schema())
+    Draft202012Validator.check_schema(build_subscription_schema())
 
 
 @pytest.mark.parametrize("spec", RIGHT)

@@ -8,6 +8,8 @@ from aiohttp import web
 from tests.support import openlineage
 from tests.support.builders import ORGANIZATION, TENANT, History, a_failed_run, an_item_loop
 from tests.support.bus import memory_bus
+from tests.support.lineage_endpoint import MemoryLineageEndpoint
+from tests.support.lineage_rows import list_lineage_rows
 from tests.support.projecting import SHARD_COUNT, ProjectorHarness
 from tests.support.storage import memory_stores
 
@@ -16,7 +18,6 @@ from noetl_contracts import codec
 from noetl_contracts.events import execution_events
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger.records import CatalogEntry
-from noetl_messaging.memory.lineage import MemoryLineageEndpoint
 from noetl_messaging.openlineage.endpoint import open_lineage_endpoint
 from noetl_messaging.streams.errors import MessagingUnavailable
 from noetl_messaging.streams.ports import LineageEndpoint, LineageRefused
@@ -65,9 +66,7 @@ async def run_dry(telling: LineageRelay) -> None:
 async def bodies(harness: ProjectorHarness, execution_id: ExecutionId) -> list[str]:
     return [
         lineage_row.body
-        for lineage_row in await harness.stores.lineage.list_lineage_rows(
-            execution_id, rows_max=999
-        )
+        for lineage_row in await list_lineage_rows(harness.stores.lineage, execution_id)
     ]
 
 

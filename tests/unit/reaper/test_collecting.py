@@ -5,8 +5,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.support.manual_clock import ManualClock
 
-from noetl_chassis.clock import ManualClock
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_reaper.sweeps.payload_collection import PayloadCollection, SweepOutcome
 from noetl_storage.memory.leases import MemoryInstances

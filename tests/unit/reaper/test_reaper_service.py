@@ -2,10 +2,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from tests.support.manual_clock import ManualClock
 from tests.support.storage import a_request
 
 from noetl_chassis import failpoints
-from noetl_chassis.clock import ManualClock
 from noetl_chassis.failpoints import Failpoint
 from noetl_contracts import codec, ids, subjects
 from noetl_contracts.commands.waits import MessageWait

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import Struct
+from tests.support.manual_clock import ManualClock
 
-from noetl_chassis.clock import ManualClock
 from noetl_reaper import settings
 from noetl_reaper.settings import Settings
 from noetl_reaper.sweeps.history_retention import HistoryRetention

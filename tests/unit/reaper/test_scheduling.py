@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from msgspec import structs
+from tests.support.manual_clock import ManualClock
 from tests.support.storage import ORGANIZATION, TENANT
 
-from noetl_chassis.clock import ManualClock
 from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.requests import facts
 from noetl_contracts.requests.facts import ExecutionRequested

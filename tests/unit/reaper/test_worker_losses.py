@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from functools import partial
 
 import pytest
+from tests.support.manual_clock import ManualClock
 from tests.support.polling import eventually
 
-from noetl_chassis.clock import ManualClock
 from noetl_contracts import codec, subjects
 from noetl_contracts.commands.command_work import Command, StepWork
 from noetl_contracts.commands.held_commands import HeldCommands

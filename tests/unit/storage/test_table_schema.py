@@ -143,7 +143,7 @@ def test_a_union_counts_its_parts() -> None:
         RowTable([{"v": 1}], ["v"], {"v": pa.int8()}),
         RowTable([{"v": 300}], ["v"], {"v": pa.int16()}),
     ]
-    table = row_tables.build_table(*row_tables.union_tables(parts, part_column="_part"))
+    table = row_tables.build_table(*row_tables.unite_tables(parts, part_column="_part"))
     assert table.schema == pa.schema([("v", pa.int16()), ("_part", pa.int64())])
     assert table.to_pylist() == [{"v": 1, "_part": 0}, {"v": 300, "_part": 1}]
 

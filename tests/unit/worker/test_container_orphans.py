@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tests.support.manual_clock import ManualClock
 
-from noetl_chassis.clock import ManualClock
 from noetl_storage.process import scratch
 from noetl_worker.tools.container.orphan_sweep import OrphanSweep, build_process_owner
 from noetl_worker.tools.container.runtime import ContainerRecord

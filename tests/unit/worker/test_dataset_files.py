@@ -51,7 +51,7 @@ def write(
         address.build_local_address(folder),
         wanted,
         None,
-        identity=file_sink.build_identity(key),
+        identity=file_sink.build_commit_identity(key),
         attempt=f"{attempt:08x}",
         now=NOW,
     )
@@ -304,7 +304,7 @@ def test_a_run_that_goes_on_beside_its_successor_changes_nothing(tmp_path: Path)
         address.build_local_address(folder),
         sink,
         None,
-        identity=file_sink.build_identity("a"),
+        identity=file_sink.build_commit_identity("a"),
         attempt="0000000f",
         now=NOW,
     )

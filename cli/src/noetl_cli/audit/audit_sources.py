@@ -1,7 +1,6 @@
 """Reads executions from the ledger, or from the archive what has left it, and audits them."""
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import groupby
@@ -18,6 +17,7 @@ from noetl_contracts.ledger import archive_format
 from noetl_contracts.ledger.archive_format import ArchiveManifest, ArchivePart
 from noetl_contracts.ledger.records import HistoryHead
 from noetl_contracts.ledger.stored_event import StoredEvent
+from noetl_contracts.lru_cache import LruCache
 from noetl_replay import rows
 from noetl_replay.audit.history_audit import (
     AuditResult,
@@ -260,7 +260,7 @@ class _ArchiveReader:
         self._sources = sources
         self._share = share
         self._manifests: dict[str, ArchiveManifest] = {}
-        self._parts: OrderedDict[str, dict[ExecutionId, list[StoredEvent]]] = OrderedDict()
+        self._parts = LruCache[str, dict[ExecutionId, list[StoredEvent]]](entries_max=PARTS_MAX)
 
     async def read_events(
         self, manifest_id: str, execution_id: ExecutionId
@@ -284,16 +284,15 @@ class _ArchiveReader:
     async def _read_part(
         self, manifest: ArchiveManifest, part: ArchivePart
     ) -> dict[ExecutionId, list[StoredEvent]]:
-        if part.name not in self._parts:
+        events_by_execution = self._parts.find_value(part.name)
+        if events_by_execution is None:
             assert self._sources.payloads is not None, "a manifest was read from it"
             data = await units.read_part(self._sources.payloads, manifest.unit, part)
-            events_by_execution: dict[ExecutionId, list[StoredEvent]] = {}
+            events_by_execution = {}
             for item in parquet.decode(data):
                 events_by_execution.setdefault(ExecutionId(item.execution_id), []).append(item)
-            self._parts[part.name] = events_by_execution
-            while len(self._parts) > PARTS_MAX:
-                self._parts.popitem(last=False)
-        return self._parts[part.name]
+            self._parts.keep_value(part.name, events_by_execution)
+        return events_by_execution
 
 
 def _name_source(audit: ExecutionAudit, *, is_in_ledger: bool) -> str:

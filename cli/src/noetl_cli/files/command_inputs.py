@@ -45,12 +45,12 @@ def is_unmistakable_folder(name: str) -> bool:
     return is_folder(name) and (name in {".", ".."} or has_folder_form)
 
 
-def folder_refused_error(name: str) -> CliError:
+def build_folder_refused_error(name: str) -> CliError:
     """Say that a folder cannot be run, and name the playbooks in it."""
     files = [str(file) for file in sorted(Path(name).glob("*")) if _is_playbook_file(file)]
     shown = ", or ".join(files[:FILES_NAMED_MAX]) + (", …" if len(files) > FILES_NAMED_MAX else "")
     way_out = f"noetl run {shown}" if files else "There is no .yaml file in it: name another."
-    return _unusable_input_error(
+    return _build_unusable_input_error(
         f"{name!r} is a folder, and a run takes the file of one playbook.", way_out
     )
 
@@ -62,7 +62,7 @@ def _is_playbook_file(file: Path) -> bool:
 def check_playbook_path(path: str) -> None:
     """Refuse a registered path that names nothing; raises `CliError`."""
     if not path.strip("/ "):
-        raise _unusable_input_error(
+        raise _build_unusable_input_error(
             "The path of a playbook is empty.", "Name a file, or see noetl catalog ls."
         )
 
@@ -73,7 +73,7 @@ def list_playbook_files(places: list[Path]) -> list[Path]:
     for place in places:
         inside = [item for item in sorted(place.glob("*")) if item.suffix in PLAYBOOK_SUFFIXES]
         if place.is_dir() and not inside:
-            raise _unusable_input_error(
+            raise _build_unusable_input_error(
                 f"There is no playbook in {place}.", "Name a file, or another folder."
             )
         paths += inside if place.is_dir() else [place]
@@ -88,29 +88,31 @@ def read_file_bytes(path: Path, *, bytes_max: int) -> bytes:
         with path.open("rb") as opened:
             return opened.read(bytes_max)
     except FileNotFoundError as error:
-        raise _unusable_input_error(
+        raise _build_unusable_input_error(
             f"There is no file {path}.", "Check the name and the folder."
         ) from error
     except IsADirectoryError as error:
-        raise _unusable_input_error(
+        raise _build_unusable_input_error(
             f"{path} is a folder.", "Name the playbook inside it."
         ) from error
     except OSError as error:
-        raise _unusable_input_error(f"{path} cannot be read: {error.strerror}.", "") from error
+        raise _build_unusable_input_error(
+            f"{path} cannot be read: {error.strerror}.", ""
+        ) from error
 
 
 def read_file_text(path: Path) -> str:
     """Read a file, or standard input for `-`, of up to the size of the largest document."""
     data = read_file_bytes(path, bytes_max=yaml_document.DOCUMENT_BYTES_MAX + 1)
     if len(data) > yaml_document.DOCUMENT_BYTES_MAX:
-        raise _unusable_input_error(
+        raise _build_unusable_input_error(
             f"{path} is larger than {yaml_document.DOCUMENT_BYTES_MAX} bytes.",
             "Keep bulk data in a table or a file that the playbook reads.",
         )
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise _unusable_input_error(
+        raise _build_unusable_input_error(
             f"{path} is not UTF-8: byte {error.start} does not decode.", "Save it as UTF-8."
         ) from error
 
@@ -134,12 +136,12 @@ def read_mapping(path: Path) -> dict[str, Any]:
         value = yaml_document.read_document(text).value
     except yaml_document.UnreadableError as error:
         place = error.remark.place
-        raise _unusable_input_error(
+        raise _build_unusable_input_error(
             f"{path}:{place.line}:{place.column}: {error.remark.message}",
             error.remark.hint or "",
         ) from error
     if not isinstance(value, dict):
-        raise _unusable_input_error(
+        raise _build_unusable_input_error(
             f"{path} does not hold a mapping.", "Write `name: value` lines."
         )
     return value
@@ -152,7 +154,7 @@ def read_fields(*, data: list[str], file: Path | None) -> dict[str, Any]:
         name, value = _split_assignment(text, option="--data")
         fields[name] = value
     if not fields:
-        raise _unusable_input_error(
+        raise _build_unusable_input_error(
             "A credential needs fields.", "Give --data name=value, or --file FILE (- for stdin)."
         )
     return fields
@@ -163,7 +165,7 @@ def read_credentials(file: Path | None) -> dict[str, dict[str, Any]]:
     mapping = {} if file is None else read_mapping(file)
     for name, fields in mapping.items():
         if not isinstance(fields, dict):
-            raise _unusable_input_error(
+            raise _build_unusable_input_error(
                 f"{file}: credential {name!r} is not a mapping.", "Write its fields below its name."
             )
     return mapping
@@ -174,7 +176,7 @@ def read_json(text: str, *, option: str) -> Any:
     try:
         return codec.decode_json(text)
     except msgspec.DecodeError as error:
-        raise _unusable_input_error(
+        raise _build_unusable_input_error(
             f"{option}: the value is not JSON: {error}.", "Quote it for the shell."
         ) from error
 
@@ -182,7 +184,7 @@ def read_json(text: str, *, option: str) -> Any:
 def _split_assignment(text: str, *, option: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not sign or not name.strip():
-        raise _unusable_input_error(
+        raise _build_unusable_input_error(
             f"{option} takes name=value, not {name[:40]!r}.", f"{option} name=value"
         )
     return name.strip(), value
@@ -204,12 +206,12 @@ def _set_dotted(inputs: dict[str, Any], name: str, value: Any) -> None:
     for parent in parents:
         below = here.setdefault(parent, {})
         if not isinstance(below, dict):
-            raise _unusable_input_error(
+            raise _build_unusable_input_error(
                 f"--set {name}: {parent!r} is not a mapping.", "Set one of the two."
             )
         here = below
     here[last] = value
 
 
-def _unusable_input_error(message: str, way_out: str) -> CliError:
+def _build_unusable_input_error(message: str, way_out: str) -> CliError:
     return CliError(message, way_out=way_out, exit_code=ExitCode.USAGE)

@@ -46,11 +46,11 @@ class RunFile(Struct, frozen=True, kw_only=True):
                     size_bytes += len(data)
                     yield data
         except OSError as error:
-            raise _unusable_file_error(
+            raise _build_unusable_file_error(
                 f"{self.path} cannot be read: {error.strerror or error}."
             ) from error
         if size_bytes != self.size_bytes:
-            raise _unusable_file_error(
+            raise _build_unusable_file_error(
                 f"{self.path} was written to while it was read.", "Run it again."
             )
 
@@ -68,13 +68,13 @@ def find_files(texts: list[str]) -> list[RunFile]:
     """Find the files of `--file` options: `PATH`, or `NAME=PATH`; raises `CliError`."""
     files = [_find_file(text) for text in texts]
     if len(files) > FILES_MAX:
-        raise _unusable_file_error(
+        raise _build_unusable_file_error(
             f"--file is given {len(files)} times, and a run takes {FILES_MAX} files."
         )
     names = [file.name for file in files]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise _unusable_file_error(
+        raise _build_unusable_file_error(
             f"Two files are named {twice!r} in the execution.", "Name one: --file NAME=PATH"
         )
     return files
@@ -97,12 +97,12 @@ def _find_file(text: str) -> RunFile:
     path = Path(rest if is_named else text)
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "is not there"
-        raise _unusable_file_error(
+        raise _build_unusable_file_error(
             f"--file {text}: {str(path)!r} {what}.", "--file PATH, or NAME=PATH"
         )
     size_bytes = path.stat().st_size
     if size_bytes > FILE_BYTES_MAX:
-        raise _unusable_file_error(
+        raise _build_unusable_file_error(
             f"{path} has {size_bytes:,} bytes, and a run takes files of {FILE_BYTES_MAX:,} bytes.",
             "Keep it in a bucket, or in the folder of the organization: noetl://files/NAME",
         )
@@ -121,15 +121,17 @@ def _choose_file_name(path: Path, given: str | None) -> str:
     try:
         checked = normalize_file_path(name)
     except FilePathError as problem:
-        raise _unusable_file_error(f"--file: {name!r} {problem}.", "--file NAME=PATH") from problem
+        raise _build_unusable_file_error(
+            f"--file: {name!r} {problem}.", "--file NAME=PATH"
+        ) from problem
     if checked.startswith("/"):
-        raise _unusable_file_error(
+        raise _build_unusable_file_error(
             f"--file: {name!r} is no relative name.", "--file data/rows.csv=PATH"
         )
     return checked
 
 
-def _unusable_file_error(message: str, way_out: str = "") -> CliError:
+def _build_unusable_file_error(message: str, way_out: str = "") -> CliError:
     return CliError(message, way_out=way_out, exit_code=ExitCode.USAGE)
 
 

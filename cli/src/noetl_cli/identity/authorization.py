@@ -48,11 +48,6 @@ class ServerAuthorization:
         return self._header
 
 
-def find_authorization(environ: dict[str, str], server: str) -> str | None:
-    """Return what the header `Authorization` says to a server, or None; raises `CliError`."""
-    return _find_proof(environ, server)[0]
-
-
 def find_token_hint(environ: dict[str, str], server: str) -> str | None:
     """Say how to get the token of the stack here, if it is the server and its token is missing."""
     if _locate_laptop_token(environ).exists():
@@ -110,11 +105,11 @@ def _refresh_record(store: TokenStore, origin: str, record: SignInRecord) -> Sig
         # Another command may have done it meanwhile: a refresh token is good once.
         sign_in_record = store.find_record(origin)
         if sign_in_record is None:
-            raise _signed_out_error(origin)
+            raise _build_signed_out_error(origin)
         if not _ends_soon(sign_in_record):
             return sign_in_record
         if not sign_in_record.refresh_token:
-            raise _signed_out_error(origin)
+            raise _build_signed_out_error(origin)
         with provider_client.open_provider(
             sign_in_record.issuer, sign_in_record.client_id
         ) as provider:
@@ -174,5 +169,5 @@ def _write_bearer(token: str, what: str, way_out: str = _SIGN_IN) -> str:
     return f"Bearer {token}"
 
 
-def _signed_out_error(origin: str) -> CliError:
+def _build_signed_out_error(origin: str) -> CliError:
     return CliError(f"The sign-in at {origin} has ended.", way_out="Sign in again: noetl login")

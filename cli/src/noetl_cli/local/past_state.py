@@ -87,17 +87,17 @@ def _resolve_position(
 ) -> int:
     """Resolve what was asked for, at most one of the three; raises `CliError`."""
     if sum(item is not None for item in (at, event, time)) > 1:
-        raise _bad_position_error(
+        raise _build_bad_position_error(
             "The position is given more than once.", "--at, --event or --time"
         )
     if at is not None and not 1 <= at <= len(events):
-        raise _bad_position_error(
+        raise _build_bad_position_error(
             f"There is no position {at}.", f"Its positions are 1 to {len(events)}."
         )
     if event is not None:
         positions = [item.stream_version for item in events if item.event_id == event]
         if not positions:
-            raise _bad_position_error(
+            raise _build_bad_position_error(
                 f"There is no event {event!r}.", "noetl replay state ID --at POSITION"
             )
         return positions[0]
@@ -105,7 +105,7 @@ def _resolve_position(
         until = _parse_time(time)
         before = [item.stream_version for item in events if item.event_time <= until]
         if not before:
-            raise _bad_position_error(
+            raise _build_bad_position_error(
                 f"The run had not begun at {until.isoformat()}.", "Name a later time."
             )
         return before[-1]
@@ -116,9 +116,11 @@ def _parse_time(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise _bad_position_error(f"{text!r} is no time.", "--time 2026-01-31T12:00Z") from error
+        raise _build_bad_position_error(
+            f"{text!r} is no time.", "--time 2026-01-31T12:00Z"
+        ) from error
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-def _bad_position_error(message: str, way_out: str) -> CliError:
+def _build_bad_position_error(message: str, way_out: str) -> CliError:
     return CliError(message, way_out=way_out, exit_code=ExitCode.USAGE)

@@ -185,7 +185,7 @@ class LocalRun:
                     await self._follow_events(
                         HistoryFollower(opened.services, execution_id), logs, reading
                     )
-                await self._queue_view(None)
+                await self._build_queue_view(None)
                 # Results and history are read until the terminal leaves.
                 await opened.process.stop.wait()
             finally:
@@ -223,7 +223,7 @@ class LocalRun:
     async def _follow_events(
         self, following: HistoryFollower, logs: LogFollower, reading: "asyncio.Task[None]"
     ) -> None:
-        hints = self._get_system().services.hints
+        hints = self._get_system().services.messages.hints
         async for page in EventStream(following, hints=hints).iterate_messages():
             if following.is_over:
                 # Nobody looks at lines that come behind the last event.
@@ -236,24 +236,24 @@ class LocalRun:
             ]
             for message in page:
                 if message.event == PROGRESS:
-                    await self._queue_view(codec.decode_as(str(message.data), StepProgress))
+                    await self._build_queue_view(codec.decode_as(str(message.data), StepProgress))
             await self._append_history(views)
             for view in views:
-                await self._queue_view(view)
+                await self._build_queue_view(view)
 
     async def _follow_logs(self, logs: LogFollower) -> None:
         async for read in logs.read_chunks():
             if read is None:
                 continue
             for line in (*view_problem(read), *view_lines(read)):
-                await self._queue_view(LogLine(format_log_line(codec.to_builtins(line))))
+                await self._build_queue_view(LogLine(format_log_line(codec.to_builtins(line))))
 
     async def _append_history(self, views: list[EventView]) -> None:
         """Keep events in the history; a disk that takes no more ends the history, not the run."""
         if self._history is None or not views:
             return
         first, last = views[0]["version"], views[-1]["version"]
-        page = await self._get_system().services.audit.read_stored_events(
+        page = await self._get_system().services.history.audit.read_stored_events(
             self._begun.result(0), after_version=first - 1, events_max=last - first + 1
         )
         try:
@@ -275,7 +275,7 @@ class LocalRun:
             f"The history of this run is not kept in {self._history_folder}: {reason}"
         )
 
-    async def _queue_view(self, view: Shown | None) -> None:
+    async def _build_queue_view(self, view: Shown | None) -> None:
         while not self._has_left.is_set():
             try:
                 self._events.put_nowait(view)

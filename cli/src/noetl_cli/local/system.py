@@ -39,7 +39,8 @@ from noetl_planner.shards.worker_presence import WorkerPresence
 from noetl_projector import settings as projector_settings
 from noetl_projector.projection.stores import ProjectorStores
 from noetl_projector.service import Projector
-from noetl_storage.memory.history_pages import MemoryHistoryPages, MemoryObjects
+from noetl_storage.memory.business_objects import MemoryBusinessObjects
+from noetl_storage.memory.history_pages import MemoryHistoryPages
 from noetl_storage.memory.holds import MemoryHolds
 from noetl_storage.memory.identities import (
     MemoryAdministrationLog,
@@ -212,7 +213,7 @@ def _build_planner_adapters(
         past=MemoryPast(store),
         holds=MemoryHolds(store),
         lineage=MemoryLineageHistories(store),
-        objects=MemoryObjects(store),
+        objects=MemoryBusinessObjects(store),
         pages=MemoryHistoryPages(store),
         identities=MemoryIdentities(store),
         quotas=MemoryQuotas(store),

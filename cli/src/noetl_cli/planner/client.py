@@ -60,7 +60,7 @@ class PlannerAnswer(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         """Raise `CliError`: a server without this field is not a planner."""
-        raise not_a_planner_error(f"The answer has no {name!r}")
+        raise build_not_a_planner_error(f"The answer has no {name!r}")
 
 
 class PlannerClient:
@@ -138,7 +138,7 @@ class PlannerClient:
                 method, self.url + path, retries=False, redirect=False, **options
             )
         except LocationValueError as error:
-            raise _bad_address_error(self.url) from error
+            raise _build_bad_address_error(self.url) from error
 
     def _build_authorization(self) -> dict[str, str]:
         header = None if self._authorization is None else self._authorization.find_header()
@@ -148,12 +148,12 @@ class PlannerClient:
         try:
             response = self._send_request(method, path, **options)
         except HTTPError as error:
-            raise unreachable_error(self.url, error) from error
+            raise build_unreachable_error(self.url, error) from error
         if not is_success(response):
             raise self._explain_refusal(response)
         answer = _decode_answer(response.data)
         if answer is not None and not isinstance(answer, dict):
-            raise not_a_planner_error("The answer is no mapping")
+            raise build_not_a_planner_error("The answer is no mapping")
         return None if answer is None else PlannerAnswer(answer)
 
     def _explain_refusal(self, response: BaseHTTPResponse) -> PlannerRefusal:
@@ -220,7 +220,7 @@ def get_server_address(server: str | None) -> str:
         context = contexts.find_current_context(environ)
         address = _get_stack_address(environ) if context is None else context.server
     if not _is_address(address):
-        raise _bad_address_error(address)
+        raise _build_bad_address_error(address)
     return address.rstrip("/")
 
 
@@ -231,8 +231,8 @@ def get_owner(planner: PlannerClient) -> dict[str, str]:
     """
     who = planner.get(WHOAMI_PATH)
     owner = {"tenant_id": who["tenant"], "organization_id": who["organization"]}
-    wanted = planner.get_wanted_owner()
-    if owner | wanted != owner:
+    wanted_owner = planner.get_wanted_owner()
+    if owner | wanted_owner != owner:
         raise CliError(
             f"The planner acts for tenant {who['tenant']!r}, organization {who['organization']!r}, "
             "and not for the one that is named.",
@@ -270,7 +270,7 @@ def add_query(path: str, params: dict[str, Any]) -> str:
     return f"{path}?{urlencode(chosen)}" if chosen else path
 
 
-def unreachable_error(url: str, error: HTTPError) -> CliError:
+def build_unreachable_error(url: str, error: HTTPError) -> CliError:
     """Say that nobody answered."""
     if isinstance(error, ReadTimeoutError):
         return CliError(
@@ -303,7 +303,7 @@ def parse_refusal(response: BaseHTTPResponse) -> PlannerRefusal:
     return PlannerRefusal(response.status, problem if isinstance(problem, dict) else {})
 
 
-def not_a_planner_error(answer: str) -> CliError:
+def build_not_a_planner_error(answer: str) -> CliError:
     """Build the error for a server that is not a planner; `found` says what is wrong with it."""
     return CliError(
         f"{answer}: this is not a NoETL planner.",
@@ -315,7 +315,7 @@ def _decode_answer(content: bytes) -> Any:
     try:
         return codec.decode_json(content) if content else None
     except msgspec.DecodeError as error:
-        raise not_a_planner_error("The answer is not JSON") from error
+        raise build_not_a_planner_error("The answer is not JSON") from error
 
 
 def _get_stack_address(environ: dict[str, str]) -> str:
@@ -347,7 +347,7 @@ def _is_address(text: str) -> bool:
         return False
 
 
-def _bad_address_error(address: str) -> CliError:
+def _build_bad_address_error(address: str) -> CliError:
     return CliError(
         f"{address!r} is not the address of a planner.",
         way_out="Write it as http://host:port",

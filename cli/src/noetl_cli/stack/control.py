@@ -44,7 +44,7 @@ def start_stack(
     handle = process_spec.open_log(home.log_file("supervisor"))
     try:
         child = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-            _supervisor_argv(home),
+            _build_supervisor_argv(home),
             cwd=home.root,
             env=dict(environ),
             stdin=subprocess.DEVNULL,
@@ -73,11 +73,11 @@ def become_supervisor(
     with hold_supervisor_lock(home):
         data_locations.check_data_locations(home, stack_options)
         options.write_options(home, stack_options)
-    argv = _supervisor_argv(home)
+    argv = _build_supervisor_argv(home)
     os.execve(argv[0], argv, dict(environ))  # noqa: S606 - our own interpreter and module
 
 
-def _supervisor_argv(home: StackHome) -> list[str]:
+def _build_supervisor_argv(home: StackHome) -> list[str]:
     return [sys.executable, "-m", "noetl_cli.stack", str(home.root)]
 
 
@@ -102,7 +102,7 @@ def await_ready(
             # Somebody else was faster: theirs is the one.
             child, is_alive = None, True
         if not is_alive or (child is None and not is_supervised(home)):
-            raise _ended_early_error(home)
+            raise _build_ended_early_error(home)
         time.sleep(POLL_S)
     raise StackError(
         f"The stack was not ready after {timeout_s:.0f} s.",
@@ -111,7 +111,7 @@ def await_ready(
     )
 
 
-def _ended_early_error(home: StackHome) -> StackError:
+def _build_ended_early_error(home: StackHome) -> StackError:
     message = "The supervisor ended before the stack was ready."
     if not probes.has_room(home.root):
         # Its log could not be written either.

@@ -38,7 +38,11 @@ def check_stack(home: StackHome, *, environ: Mapping[str, str]) -> list[HealthCh
     try:
         stack_state = state.find_state(home)
     except StackError as error:
-        return [*checks, *health_check.check_disks(home.root, None), _failed_check("state", error)]
+        return [
+            *checks,
+            *health_check.check_disks(home.root, None),
+            _build_failed_check("state", error),
+        ]
     checks += health_check.check_disks(
         home.root, stack_state.postgres_folder if stack_state else None
     )
@@ -58,16 +62,16 @@ def check_stack(home: StackHome, *, environ: Mapping[str, str]) -> list[HealthCh
     return checks + _check_processes(stack_state)
 
 
-def _failed_check(name: str, error: StackError) -> HealthCheck:
+def _build_failed_check(name: str, error: StackError) -> HealthCheck:
     return HealthCheck(name=name, verdict=Verdict.FAIL, found=error.message, way_out=error.way_out)
 
 
 def _check_programs() -> list[HealthCheck]:
     programs_checked: list[tuple[str, Callable[[], str], tuple[int, ...]]] = [
-        ("python", programs.python_version, PYTHON_MIN),
-        ("postgres program", programs.postgres_version, POSTGRES_MIN),
-        ("nats-server program", programs.nats_version, SERVER_MIN),
-        ("weed program", programs.seaweedfs_version, WEED_MIN),
+        ("python", programs.get_python_version, PYTHON_MIN),
+        ("postgres program", programs.read_postgres_version, POSTGRES_MIN),
+        ("nats-server program", programs.read_nats_version, SERVER_MIN),
+        ("weed program", programs.read_seaweedfs_version, WEED_MIN),
     ]
     return [_check_program(name, ask, least) for name, ask, least in programs_checked]
 
@@ -80,7 +84,7 @@ def _check_program(name: str, ask: Callable[[], str], least: tuple[int, ...]) ->
     try:
         installed = ask()
     except (MissingBinaryError, StackError) as error:
-        return _failed_check(name, error)
+        return _build_failed_check(name, error)
     version = _format_version(least)
     is_enough = programs.parse_version(installed) >= least
     return HealthCheck(
@@ -143,7 +147,7 @@ def _check_postgres(stack_state: StackState, *, path: str) -> list[HealthCheck]:
     try:
         answer = roles.run_psql(stack_state.urls.get("postgres", ""), query=query, path=path)
     except StackError as error:
-        return [_failed_check("postgres", error)]
+        return [_build_failed_check("postgres", error)]
     setting = dict(line.split("=", 1) for line in answer.splitlines() if "=" in line)
     version = setting.pop("server_version", "unknown")
     checks = [HealthCheck(name="postgres server", verdict=Verdict.OK, found=version)]

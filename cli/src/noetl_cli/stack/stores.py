@@ -115,7 +115,7 @@ def find_stores(
     )
 
 
-def unusable_keys_error(failure: KeyUnusable) -> CliError:
+def build_unusable_keys_error(failure: KeyUnusable) -> CliError:
     """Say that the keys of payloads cannot be used, and where to give others."""
     return CliError(
         f"The keys cannot be used: {failure}",

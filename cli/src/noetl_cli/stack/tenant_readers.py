@@ -23,8 +23,8 @@ def make_reader(
         dsn,
         lambda readers: readers.create_role(tenant_id, password, connections_max=connections_max),
     )
-    database = roles.database_name(dsn)
-    return role, roles.role_dsn(dsn, role=role, password=password, database=database)
+    database = roles.get_database_name(dsn)
+    return role, roles.build_role_dsn(dsn, role=role, password=password, database=database)
 
 
 def drop_reader(dsn: str, tenant_id: str) -> bool:

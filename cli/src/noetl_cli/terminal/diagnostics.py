@@ -34,7 +34,7 @@ def format_github_lines(file_problems: Found) -> list[str]:
     return [
         f"::{problem.severity} file={_escape_property(file)},line={problem.line},"
         f"col={problem.column},"
-        f"title={problem.code}::{_escape_message(_problem_sentence(problem))}"
+        f"title={problem.code}::{_escape_message(_format_problem(problem))}"
         for file, problem in file_problems
     ]
 
@@ -93,18 +93,18 @@ def build_sarif_log(file_problems: Found) -> dict[str, Any]:
                     "driver": {
                         "name": "noetl lint",
                         "version": metadata.version("noetl"),
-                        "rules": [_sarif_rule(code) for code in CODES.values()],
+                        "rules": [_build_sarif_rule(code) for code in CODES.values()],
                     }
                 },
                 # Columns count characters, not UTF-16 units.
                 "columnKind": "unicodeCodePoints",
-                "results": [_sarif_result(file, problem) for file, problem in file_problems],
+                "results": [_build_sarif_result(file, problem) for file, problem in file_problems],
             }
         ],
     }
 
 
-def _sarif_rule(code: ProblemCode) -> dict[str, Any]:
+def _build_sarif_rule(code: ProblemCode) -> dict[str, Any]:
     is_error = code.weight in (CodeWeight.ERROR, CodeWeight.STRICT_ERROR)
     text = f"{code.advice}\n\nwrong: {code.wrong}\nright: {code.right}"
     return {
@@ -116,19 +116,19 @@ def _sarif_rule(code: ProblemCode) -> dict[str, Any]:
     }
 
 
-def _sarif_result(file: str, problem: Problem) -> dict[str, Any]:
+def _build_sarif_result(file: str, problem: Problem) -> dict[str, Any]:
     region = {"startLine": problem.line, "startColumn": problem.column}
     place = {"artifactLocation": {"uri": quote(file)}, "region": region}
     return {
         "ruleId": problem.code,
         "ruleIndex": list(CODES).index(problem.code),
         "level": "error" if problem.severity is Severity.ERROR else "warning",
-        "message": {"text": _problem_sentence(problem)},
+        "message": {"text": _format_problem(problem)},
         "locations": [{"physicalLocation": place}],
     }
 
 
-def _problem_sentence(problem: Problem) -> str:
+def _format_problem(problem: Problem) -> str:
     return problem.message + (f" ({problem.hint})" if problem.hint else "")
 
 

@@ -165,10 +165,10 @@ class BarDisplay:
         del view
         for note in notes:
             self._print_above(note.text, style="red" if note.is_failure else "")
-        live = {meter.run_id: meter for meter in tracker.list_open_meters()[:BARS_MAX]}
-        for run in [run for run in self._bar_by_run if run not in live]:
+        open_meters = {meter.run_id: meter for meter in tracker.list_open_meters()[:BARS_MAX]}
+        for run in [run for run in self._bar_by_run if run not in open_meters]:
             self._progress.remove_task(self._bar_by_run.pop(run))
-        for run, meter in live.items():
+        for run, meter in open_meters.items():
             self._move_bar(run, meter)
         self._drop_old_bars()
 
@@ -247,7 +247,7 @@ def format_progress(meter: LoopMeter) -> str:
     seen = meter.done + meter.failed
     parts = [f"{seen:,}" + (f"/{meter.total:,}" if meter.total is not None else "")]
     parts[0] += f" {meter.unit}"
-    rate, eta_s = meter.units_per_s(), meter.seconds_left()
+    rate, eta_s = meter.compute_units_per_s(), meter.compute_seconds_left()
     if rate is not None:
         parts.append(f"{rate:,.0f}/s" if rate >= 1 else f"{rate:.2f}/s")
     if meter.failed:
@@ -279,19 +279,19 @@ def format_spark_progress(spark: SparkProgress) -> str:
 
 def _list_spark_work(spark: SparkProgress) -> list[str]:
     """List what the tasks have read and moved, and the one that lags behind."""
-    found = [f"{spark.tasks_running:,} run"] if spark.tasks_running else []
-    found += [f"{spark.rows:,} rows"] if spark.rows else []
+    parts = [f"{spark.tasks_running:,} run"] if spark.tasks_running else []
+    parts += [f"{spark.rows:,} rows"] if spark.rows else []
     amounts = (
         (spark.input_bytes, "read"),
         (spark.shuffle_bytes, "shuffled"),
         (spark.spill_bytes, "spilled"),
     )
-    found += [f"{_format_size(size)} {what}" for size, what in amounts if size]
+    parts += [f"{_format_size(size)} {what}" for size, what in amounts if size]
     if spark.skew is not None:
         skew = spark.skew
         text = f"task {skew.task} of stage {skew.stage} runs {skew.times:g} times the median"
-        found.append(f"{text}: skewed rows")
-    return found
+        parts.append(f"{text}: skewed rows")
+    return parts
 
 
 def _format_size(size: int) -> str:

@@ -33,7 +33,7 @@ def format_error_lines(error: Mapping[str, Any], *, step: str | None = None) -> 
     lines += [f"  {_escape_code_line(line)}" for line in split_statement_place(error)[1]]
     details = error.get("details")
     if isinstance(details, Mapping):
-        lines += _traceback_lines(details.get("traceback"))
+        lines += _format_traceback_lines(details.get("traceback"))
         stderr = details.get("stderr")
         lines += (
             [f"  {_escape_code_line(str(line))}" for line in stderr]
@@ -57,7 +57,7 @@ def _try_lines(tries: list[Mapping[str, Any]], step: str | None) -> list[str]:
     return head + [f"  {line}" for line in lines]
 
 
-def _traceback_lines(traceback: Any) -> list[str]:
+def _format_traceback_lines(traceback: Any) -> list[str]:
     """Indent a traceback; of a long one the last lines are shown, and how many are not."""
     if not isinstance(traceback, str):
         return []

@@ -7,42 +7,44 @@ from noetl_playbook.outline import Outline, PlanArc, PlanStep, Stage
 LABEL_CHARACTERS_MAX = 60
 
 
-def tree_lines(outline: Outline) -> Iterator[str]:
+def format_tree_lines(outline: Outline) -> Iterator[str]:
     """Write the steps below those that lead to them; a step that stands above is only named."""
     yield f"{outline.path}: {_format_count(len(outline.steps), 'step')}, begins at {outline.entry}"
     by_name = {step.step: step for step in outline.steps}
     shown: set[str] = set()
-    yield from _branch_lines(by_name, outline.entry, shown)
+    yield from _format_branch_lines(by_name, outline.entry, shown)
     for name in outline.unreachable:
         if name not in shown:
             yield ""
             yield "cannot be reached:"
-            yield from _branch_lines(by_name, name, shown)
+            yield from _format_branch_lines(by_name, name, shown)
     yield ""
-    yield from _summary_lines(outline)
+    yield from _format_summary_lines(outline)
 
 
-def _branch_lines(by_name: dict[str, PlanStep], first: str, shown: set[str]) -> Iterator[str]:
+def _format_branch_lines(
+    by_name: dict[str, PlanStep], first: str, shown: set[str]
+) -> Iterator[str]:
     """Walk depth first without recursion: a workflow may be two thousand steps deep."""
     waiting: list[tuple[str, PlanArc | None, str]] = [(first, None, "")]
     while waiting:
         name, arc, indent = waiting.pop()
         lead = "" if arc is None else "-> "
-        label = _arc_label(arc)
+        label = _format_arc_label(arc)
         step = by_name.get(name)
         if step is None or name in shown:
             yield f"{indent}{lead}{name}{label} (above)"
             continue
         shown.add(name)
-        yield f"{indent}{lead}{name}{label}: {', '.join(step.tools)}{_step_marks(step)}"
-        for detail in _step_details(step):
+        yield f"{indent}{lead}{name}{label}: {', '.join(step.tools)}{_list_step_marks(step)}"
+        for detail in _list_step_details(step):
             yield f"{indent}     {detail}"
         # Below a depth that no terminal shows, steps are listed without further indentation.
         deeper = indent + "  " if len(indent) < LABEL_CHARACTERS_MAX else indent
         waiting += [(below.step, below, deeper) for below in reversed(step.arcs)]
 
 
-def _arc_label(arc: PlanArc | None) -> str:
+def _format_arc_label(arc: PlanArc | None) -> str:
     if arc is None:
         return ""
     parts = [f"on {arc.on}"] if arc.on is not None else []
@@ -51,12 +53,12 @@ def _arc_label(arc: PlanArc | None) -> str:
     return f" [{', '.join(parts)}]" if parts else ""
 
 
-def _step_marks(step: PlanStep) -> str:
+def _list_step_marks(step: PlanStep) -> str:
     marks = [name for name, is_so in (("join", step.is_join), ("cycle", step.is_in_cycle)) if is_so]
     return f" ({', '.join(marks)})" if marks else ""
 
 
-def _step_details(step: PlanStep) -> Iterator[str]:
+def _list_step_details(step: PlanStep) -> Iterator[str]:
     if step.stage is not None:
         yield _format_stage(step.stage)
     if step.credentials:
@@ -80,7 +82,7 @@ def _format_stage(stage: Stage) -> str:
     return ", ".join(parts)
 
 
-def _summary_lines(outline: Outline) -> Iterator[str]:
+def _format_summary_lines(outline: Outline) -> Iterator[str]:
     yield f"tools: {', '.join(outline.tools)}"
     for title, names in (
         ("credentials", outline.credentials),
@@ -94,7 +96,7 @@ def _summary_lines(outline: Outline) -> Iterator[str]:
         yield f"cycle: {' -> '.join((*cycle, cycle[0]))}"
 
 
-def mermaid_lines(outline: Outline) -> Iterator[str]:
+def format_mermaid_lines(outline: Outline) -> Iterator[str]:
     """Write a Mermaid flow chart; loops are hexagons, conditions stand on the arcs."""
     ids = {step.step: f"s{number}" for number, step in enumerate(outline.steps)}
     yield "flowchart TD"

@@ -104,7 +104,7 @@ class LoopMeter(Struct, kw_only=True):
         while len(self.marks) > _MARKS_MAX or at - self.marks[0][0] > WINDOW:
             self.marks.pop(0)
 
-    def units_per_s(self) -> float | None:
+    def compute_units_per_s(self) -> float | None:
         """Return units a second over the last moments, else since the start."""
         at, count = self.marks[0] if self.marks else (self.started_at, 0)
         elapsed_s = (self.seen_at - at).total_seconds()
@@ -114,9 +114,9 @@ class LoopMeter(Struct, kw_only=True):
             return None
         return max(0.0, self.done + self.failed - count) / elapsed_s
 
-    def seconds_left(self) -> float | None:
+    def compute_seconds_left(self) -> float | None:
         """Return the seconds left at this rate, when the total is known."""
-        rate = self.units_per_s()
+        rate = self.compute_units_per_s()
         if self.total is None or not rate:
             return None
         return max(0, self.total - self.done - self.failed) / rate
@@ -173,13 +173,13 @@ class ProgressTracker:
             return []
         return [
             *self._count_execution(event, at),
-            *self._count_pause(event),
+            *self._note_pause(event),
             *self._count_step(event, at),
             *self._count_loop(event, at),
             *self._count_frame(event, at),
         ]
 
-    def _count_pause(self, event: Event) -> list[ProgressNote]:
+    def _note_pause(self, event: Event) -> list[ProgressNote]:
         match event:
             case ExecutionPaused(reason=reason):
                 self.status = ExecutionStatus.PAUSED
@@ -237,10 +237,10 @@ class ProgressTracker:
             case StepExit(step=step, run_id=run, status=RunStatus.COMPLETED, tasks=tasks):
                 return [ProgressNote(text=self._format_step_end(step, run, at, tasks))]
             case CallError(step=step, error=error, item_index=None):
-                return [_failure_note(step, error)]
+                return [_build_failure_note(step, error)]
             case CallError(step=step, error=error, item_index=int(index)):
                 self.has_failures = True
-                return [_failure_note(f"{step}: item {index}", error)]
+                return [_build_failure_note(f"{step}: item {index}", error)]
             case _:
                 return []
 
@@ -277,7 +277,7 @@ class ProgressTracker:
                 return self._close_meter(run, at)
             case LoopFailed(run_id=run, step=step, error=error):
                 self.has_failures = True
-                return [*self._close_meter(run, at), _failure_note(step, error)]
+                return [*self._close_meter(run, at), _build_failure_note(step, error)]
             case _:
                 pass
         return []
@@ -302,7 +302,7 @@ class ProgressTracker:
                     self._count_retry(meter.run_id, _count_retries(event.metrics))
                     meter.record_progress(at)
                 what = f"{event.step}: frame {event.frame_id}: {failed} of {rows} rows"
-                return [_failure_note(what, error)]
+                return [_build_failure_note(what, error)]
             case _:
                 pass
         return []
@@ -372,7 +372,7 @@ def _count_retries(metrics: dict[str, Any]) -> int:
     return retries if isinstance(retries, int) else 0
 
 
-def _failure_note(what: str, error: ErrorObject) -> ProgressNote:
+def _build_failure_note(what: str, error: ErrorObject) -> ProgressNote:
     return ProgressNote(
         text=f"{what} failed: {format_error(codec.to_builtins(error))}", is_failure=True
     )
@@ -405,9 +405,9 @@ def split_statement_place(error: Mapping[str, Any]) -> tuple[Mapping[str, Any], 
     message = error.get("message")
     if error.get("source") != "duckdb" or not isinstance(message, str):
         return error, []
-    said, mark, place = message.partition(_DUCKDB_PLACE)
+    text, mark, place = message.partition(_DUCKDB_PLACE)
     lines = (mark.strip() + place).splitlines() if mark else []
-    return {**error, "message": said}, [line.rstrip() for line in lines]
+    return {**error, "message": text}, [line.rstrip() for line in lines]
 
 
 def format_error(error: Mapping[str, Any]) -> str:

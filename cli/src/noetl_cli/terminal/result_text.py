@@ -50,14 +50,14 @@ def _is_loop_result(data: Any) -> bool:
 
 def _list_item_rows(items: list[Any]) -> list[Row] | None:
     """Return a row an item, or the rows of items that are tables; items that failed are empty."""
-    there = [item for item in items if item is not None]
-    if not there or not all(isinstance(item, dict) and item for item in there):
+    present = [item for item in items if item is not None]
+    if not present or not all(isinstance(item, dict) and item for item in present):
         return None
-    if all(_is_table(item) for item in there):
+    if all(_is_table(item) for item in present):
         tables = [(number, item["rows"]) for number, item in enumerate(items) if item is not None]
         return [{ITEM: number, **row} for number, rows in tables for row in rows]
     rows = [_expand_mappings(item or {}) for item in items]
-    if len(there) < len(items):
+    if len(present) < len(items):
         rows = [{ITEM: number, **row} for number, row in enumerate(rows)]
     return _drop_repeated_columns(rows)
 
@@ -127,7 +127,7 @@ def _print_table(console: Console, result: StepResult, rows: list[dict[str, Any]
     types = result.data.get("types") if isinstance(result.data, dict) else None
     type_by_name = dict(zip(column_names, types, strict=False)) if isinstance(types, list) else {}
     # A title of the table itself would be as narrow as its columns.
-    console.print(Text(_result_title(result), style="bold"))
+    console.print(Text(_format_result_title(result), style="bold"))
     table = Table(box=None, pad_edge=False)
     for name in names[:COLUMNS_SHOWN_MAX]:
         numbers = all(isinstance(row.get(name), int | float | None) for row in rows)
@@ -165,7 +165,7 @@ def _list_table_cuts(texts: list[list[str]], *, columns: int) -> Iterator[str]:
 
 
 def _print_tree(console: Console, result: StepResult) -> list[str]:
-    tree = Tree(Text(_result_title(result), style="bold"))
+    tree = Tree(Text(_format_result_title(result), style="bold"))
     growth = _BoundedTree()
     shown = result.error if result.error is not None else drop_repeated_commands(result.data)
     growth.add_value(tree, shown, depth=1)
@@ -230,7 +230,7 @@ def _list_children(value: Any) -> Iterator[tuple[str, Any]]:
             yield "", value
 
 
-def _result_title(result: StepResult) -> str:
+def _format_result_title(result: StepResult) -> str:
     state = "error" if result.error is not None else "result"
     return terminal_output.flatten_text(f"{state} of step {result.step!r}")
 

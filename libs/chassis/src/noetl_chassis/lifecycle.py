@@ -133,10 +133,10 @@ def run_until_done(main: Callable[[], Awaitable[None]]) -> None:
     except NoetlError as failure:
         _exit_with_error(str(failure), EXIT_FAILED)
     except BaseExceptionGroup as group:
-        known, unknown = group.split((NoetlError, asyncio.CancelledError))
+        anticipated, unknown = group.split((NoetlError, asyncio.CancelledError))
         if unknown is not None:
             raise unknown from None
-        _exit_with_error(_describe_first_error(known), EXIT_FAILED)
+        _exit_with_error(_describe_first_error(anticipated), EXIT_FAILED)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
 

@@ -168,7 +168,7 @@ class _LoopTurns:
         """Return how long to rest because of errors in a row; 0 after a good turn."""
         if not self._failures:
             return 0.0
-        return backoff_delay_s(
+        return compute_backoff_s(
             self._failures,
             base_s=self._pauses.base_s,
             max_s=self._pauses.max_s,
@@ -214,10 +214,10 @@ class _LoopTurns:
 async def sleep_backoff(attempt: int, *, base_s: float, max_s: float) -> None:
     """Sleep before trying again what has failed `attempt` times; spread at random."""
     noise = identity.draw_noise()
-    await asyncio.sleep(backoff_delay_s(attempt, base_s=base_s, max_s=max_s, noise=noise))
+    await asyncio.sleep(compute_backoff_s(attempt, base_s=base_s, max_s=max_s, noise=noise))
 
 
-def backoff_delay_s(attempt: int, *, base_s: float, max_s: float, noise: float) -> float:
+def compute_backoff_s(attempt: int, *, base_s: float, max_s: float, noise: float) -> float:
     """Double from `base_s` up to `max_s`; `noise` from 0 up to 1 spreads over the upper half."""
     full = min(max_s, base_s * FACTOR ** min(max(attempt - 1, 0), _EXPONENT_MAX))
     return full * (0.5 + 0.5 * noise)

@@ -21,8 +21,8 @@ def _parse_exact_number(text: str) -> float | str:
     # Fifteen digits and a point are always read back as they were written.
     if len(text) <= _FLOAT_TEXT_MAX and "e" not in text and "E" not in text:
         return float(text)
-    found = float(text)
-    return found if math.isfinite(found) and Decimal(repr(found)) == Decimal(text) else text
+    number = float(text)
+    return number if math.isfinite(number) and Decimal(repr(number)) == Decimal(text) else text
 
 
 _exact = msgspec.json.Decoder(float_hook=_parse_exact_number)

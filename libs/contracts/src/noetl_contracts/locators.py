@@ -49,10 +49,10 @@ class Locator(Struct, frozen=True, kw_only=True):
     def _read_scope_pairs(self) -> dict[str, str]:
         """Read pairs as long as their keys come in the grammar's order."""
         scope_pairs: dict[str, str] = {}
-        known = iter((*OWNER_KEYS, *LOCALITY_KEYS))
+        known_keys = iter((*OWNER_KEYS, *LOCALITY_KEYS))
         for key, value in zip(self.segments[::2], self.segments[1::2], strict=False):
             # `in` moves the iterator on: a key that comes too late, or again, is not there.
-            if key not in known:
+            if key not in known_keys:
                 break
             scope_pairs[key] = value
         return scope_pairs

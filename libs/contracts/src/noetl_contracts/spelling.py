@@ -18,8 +18,8 @@ def find_nearest_word(word: str, known_names: Iterable[str]) -> str | None:
     if len(word) > _WORD_CHARACTERS_MAX:
         return None
     candidates = [name for name in sorted(set(known_names))[:_CANDIDATES_MAX] if name != word]
-    found = difflib.get_close_matches(word, candidates, n=1)
-    return found[0] if found else None
+    close_matches = difflib.get_close_matches(word, candidates, n=1)
+    return close_matches[0] if close_matches else None
 
 
 def suggest_word(word: str, known_names: Iterable[str]) -> str | None:

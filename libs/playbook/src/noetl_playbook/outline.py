@@ -100,14 +100,14 @@ def build_outline(playbook: Playbook, *, given: Mapping[str, Any] | None = None)
         steps=steps,
         cycles=cycles,
         unreachable=tuple(step.step for step in steps if not step.is_reachable),
-        tools=_sorted_union(step.tools for step in steps),
-        credentials=_sorted_union([*(step.credentials for step in steps), of_entries]),
-        keychain=_sorted_union(step.keychain for step in steps),
-        playbooks=_sorted_union(step.playbooks for step in steps),
+        tools=_unite_sorted(step.tools for step in steps),
+        credentials=_unite_sorted([*(step.credentials for step in steps), of_entries]),
+        keychain=_unite_sorted(step.keychain for step in steps),
+        playbooks=_unite_sorted(step.playbooks for step in steps),
     )
 
 
-def _sorted_union(parts: Any) -> tuple[str, ...]:
+def _unite_sorted(parts: Any) -> tuple[str, ...]:
     return tuple(sorted({item for part in parts for item in part}))
 
 

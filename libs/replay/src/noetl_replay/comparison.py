@@ -103,9 +103,9 @@ def replay_surfaces(
     surfaces: Surfaces = {surface: {} for surface in rows.SURFACES}
     for envelope in history:
         state = fold.fold_event(state, envelope)
-        for surface, found in rows.build_changed_rows(state, take_changes(state)).items():
+        for surface, changed_rows in rows.build_changed_rows(state, take_changes(state)).items():
             key = rows.KEY_BY_SURFACE[surface]
-            surfaces[surface].update({row[key]: row for row in found})
+            surfaces[surface].update({row[key]: row for row in changed_rows})
     return state, surfaces
 
 
@@ -123,6 +123,6 @@ def index_live_surfaces(rows_by_surface: Mapping[str, Sequence[Mapping[str, Any]
 def compute_surface_checksums(surfaces: Surfaces) -> dict[str, str]:
     """Fingerprint each surface."""
     return {
-        surface: codec.compute_checksum(found)
-        for surface, found in rows.summed_surfaces(surfaces).items()
+        surface: codec.compute_checksum(row_by_key)
+        for surface, row_by_key in rows.select_checksum_surfaces(surfaces).items()
     }

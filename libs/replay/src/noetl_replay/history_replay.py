@@ -38,16 +38,18 @@ class HistoryReplay:
         self.results.update(
             {row["ref_id"]: row for row in rows.build_result_rows(self.state, changes)}
         )
-        for surface, found in rows.build_changed_rows(self.state, changes).items():
+        for surface, changed_rows in rows.build_changed_rows(self.state, changes).items():
             key = rows.KEY_BY_SURFACE[surface]
-            self.surfaces[surface].update({row[key]: row for row in found})
+            self.surfaces[surface].update({row[key]: row for row in changed_rows})
 
 
 def show_state(state: ExecutionState) -> dict[str, Any]:
     """Show a state as plain values: without what was touched last and what no checksum covers."""
     plain: dict[str, Any] = codec.to_builtins(structs.replace(state, changes=Changes()))
     del plain["changes"]
-    plain["stages"] = {key: rows.summed_row("stage", item) for key, item in plain["stages"].items()}
+    plain["stages"] = {
+        key: rows.select_checksum_columns("stage", item) for key, item in plain["stages"].items()
+    }
     return plain
 
 
@@ -60,7 +62,7 @@ def build_replay_report(
     what is shown.
     """
     surfaces = replay.surfaces if projection == ALL else {projection: replay.surfaces[projection]}
-    chosen = rows.summed_surfaces(surfaces)
+    chosen = rows.select_checksum_surfaces(surfaces)
     data = codec.encode_json([show_state(replay.state), chosen])
     state, plain = codec.decode_json(data if conceal is None else conceal(data))
     return {
@@ -71,7 +73,7 @@ def build_replay_report(
         "state_checksum": codec.compute_checksum(state),
         "surfaces": plain,
         "projection_checksums": {
-            surface: codec.compute_checksum(found) for surface, found in plain.items()
+            surface: codec.compute_checksum(row_by_key) for surface, row_by_key in plain.items()
         },
     }
 

@@ -238,18 +238,18 @@ def build_changed_rows(state: ExecutionState, changes: Changes) -> dict[str, lis
     }
 
 
-def summed_row(surface: str, row: Mapping[str, Any]) -> Row:
+def select_checksum_columns(surface: str, row: Mapping[str, Any]) -> Row:
     """Return the columns of a row that checksums and parity cover."""
     outside = UNSUMMED_COLUMNS.get(surface, frozenset())
     return {column: value for column, value in row.items() if column not in outside}
 
 
-def summed_surfaces(
+def select_checksum_surfaces(
     surfaces: Mapping[str, Mapping[str, Mapping[str, Any]]],
 ) -> dict[str, dict[str, Row]]:
     """Return keyed rows, surface by surface, as checksums and parity cover them."""
     return {
-        surface: {key: summed_row(surface, row) for key, row in keyed.items()}
+        surface: {key: select_checksum_columns(surface, row) for key, row in keyed.items()}
         for surface, keyed in surfaces.items()
     }
 

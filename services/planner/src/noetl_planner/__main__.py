@@ -29,8 +29,8 @@ from noetl_storage.postgres.ledger.retention import PostgresArchiveIndex, Postgr
 from noetl_storage.postgres.ledger.shards import PostgresShardLeases
 from noetl_storage.postgres.ledger.snapshots import PostgresPast, PostgresSnapshots
 from noetl_storage.postgres.ledger.states import PostgresStates
+from noetl_storage.postgres.read_models.business_objects import PostgresBusinessObjects
 from noetl_storage.postgres.read_models.history_pages import PostgresHistoryPages
-from noetl_storage.postgres.read_models.objects import PostgresObjects
 from noetl_storage.postgres.read_models.projections import PostgresProjections
 from noetl_storage.postgres.registry.administration import PostgresAdministrationLog
 from noetl_storage.postgres.registry.catalog import PostgresCatalog
@@ -72,7 +72,7 @@ async def run_service(config: settings.Settings) -> None:
                 past=PostgresPast(database),
                 holds=PostgresHolds(database),
                 lineage=PostgresLineageHistories(database),
-                objects=PostgresObjects(database),
+                objects=PostgresBusinessObjects(database),
                 pages=PostgresHistoryPages(database),
                 identities=PostgresIdentities(database),
                 quotas=PostgresQuotas(database),

@@ -30,7 +30,7 @@ from noetl_planner.loops.queue import ShardInbox
 from noetl_planner.shards import decision_runner, decision_telemetry, notifications
 from noetl_planner.shards.caches import ForeignExecution, PlaybookMissing, StateCache
 from noetl_planner.shards.decision_runner import DecisionRunner, ExecutionDecision
-from noetl_planner.shards.decision_telemetry import decision_span
+from noetl_planner.shards.decision_telemetry import open_decision_span
 from noetl_planner.shards.shard_context import ShardContext
 from noetl_storage.ports.errors import DuplicateKey, RowRefused, VersionConflict
 
@@ -81,7 +81,7 @@ class ShardPlanner:
         wait_s = (
             0.01
             if fact_batches
-            else self._wakeups.next_wakeup_in_s(now, at_most_s=bounds.fetch_wait_s)
+            else self._wakeups.compute_next_wakeup_s(now, at_most_s=bounds.fetch_wait_s)
         )
         deliveries = await self._consumer.fetch_batch(
             messages_max=messages_max, wait_s=max(wait_s, 0.01)
@@ -163,7 +163,7 @@ class ShardPlanner:
         self, work: ExecutionWork, refused: ErrorObject | None = None
     ) -> ExecutionDecision | None:
         """Decide for one execution; what cannot be decided is put aside, the others go on."""
-        with decision_span(work, shard=self._fence.shard):
+        with open_decision_span(work, shard=self._fence.shard):
             return await self._decide_in_span(work, refused)
 
     async def _decide_in_span(
@@ -200,7 +200,7 @@ class ShardPlanner:
                 # What it says may hold data: the log has it.
                 await self._bury_deliveries([delivery], DecisionFailed(type(failure).__name__))
             else:
-                await delivery.nak(fact_intake.redelivery_delay_s(delivery, place))
+                await delivery.nak(fact_intake.compute_redelivery_delay_s(delivery, place))
 
     async def _commit_decisions(self, decided: list[ExecutionDecision]) -> list[ExecutionWork]:
         """Append everything in one transaction; when that is refused, one by one.
@@ -243,7 +243,7 @@ class ShardPlanner:
             execution_id=execution_decision.state.execution_id,
             reason=str(failure),
         )
-        error = ctx_writes.make_too_large_error(
+        error = ctx_writes.build_ctx_too_large_error(
             "(ledger)", f"the ledger refuses what was decided: {failure}"
         )
         if execution_decision.expected_version == 0:
@@ -270,31 +270,35 @@ class ShardPlanner:
         appended = await shared.ledger.append(
             Append(
                 fence=self._fence,
-                streams=[_build_stream_append(one) for one in decided if one.decision.envelopes],
+                streams=[
+                    _build_stream_append(decision)
+                    for decision in decided
+                    if decision.decision.envelopes
+                ],
                 messages=messages,
                 settled_requests=[
                     request
-                    for one in decided
-                    for request in fact_intake.list_settled_requests(one.work.batches)
+                    for decision in decided
+                    for request in fact_intake.list_settled_requests(decision.work.batches)
                 ]
                 if begun is None
                 else [],
                 begun=begun,
                 latest=latest,
                 publish_lease_s=shared.bounds.publish_lease_s,
-                states=[change for one in decided for change in _list_state_changes(one)],
+                states=[change for decision in decided for change in _list_state_changes(decision)],
             )
         )
         instruments.record_measurement(names.APPEND_DURATION, shared.clock.monotonic_s() - started)
         await pass_failpoint(Failpoint.PLANNER_APPEND_AFTER)
         # Who waits for an end is answered before anything is published.
-        for one in decided:
+        for decision in decided:
             notifications.notify_end(
-                shared.commit_feed, one.state, one.decision, appended.ingest_time
+                shared.commit_feed, decision.state, decision.decision, appended.ingest_time
             )
         await shared.message_publisher.offer_messages(appended.outbox_ids, messages)
-        for one in decided:
-            await self._finish_commit(one, appended.ingest_time)
+        for decision in decided:
+            await self._finish_commit(decision, appended.ingest_time)
 
     async def _store_each(self, decided: list[ExecutionDecision]) -> list[ExecutionDecision]:
         """Store the payloads of each; return those whose payloads are stored.
@@ -367,7 +371,7 @@ class ShardPlanner:
             self._states.drop_state(execution_decision.state.execution_id)
             self._put_back_own(execution_decision.work)
             for delivery in execution_decision.work.list_deliveries():
-                await delivery.nak(fact_intake.redelivery_delay_s(delivery))
+                await delivery.nak(fact_intake.compute_redelivery_delay_s(delivery))
 
     def _put_back_own(self, work: ExecutionWork) -> None:
         """Keep what no delivery brings again, as a timer or the gathered results of a loop."""

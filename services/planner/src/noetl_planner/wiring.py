@@ -26,6 +26,15 @@ from noetl_planner.api import server
 from noetl_planner.api.app import create_app
 from noetl_planner.api.http.limiters import CallRateLimiter, FollowerLimits
 from noetl_planner.api.http.quota_board import QuotaBoard
+from noetl_planner.api.http.service_groups import (
+    AdmissionLimits,
+    HistoryStores,
+    IdentityServices,
+    MessageServices,
+    PlaybookServices,
+    RegistryStores,
+    ShardServices,
+)
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.triggers.trigger_listener import TriggerListener
 from noetl_planner.domain.decision.draft import Limits
@@ -66,10 +75,10 @@ from noetl_playbook.templates import render_limits
 from noetl_storage.payloads import master_keys
 from noetl_storage.payloads.factory import open_payloads
 from noetl_storage.ports.history_ports import (
+    BusinessObjects,
     HistoryPages,
     LedgerAudit,
     LineageHistories,
-    ObjectRows,
     PastSnapshots,
 )
 from noetl_storage.ports.identity_ports import AdministrationLog, Identities, Quotas
@@ -117,7 +126,7 @@ class Adapters(Struct, frozen=True, kw_only=True):
     past: PastSnapshots
     holds: Holds
     lineage: LineageHistories
-    objects: ObjectRows
+    objects: BusinessObjects
     pages: HistoryPages
     identities: Identities
     administration: AdministrationLog
@@ -264,63 +273,84 @@ def build_api_services(
     stop: asyncio.Event,
     signing_in: SignIn | None = None,
 ) -> ApiServices:
-    """Choose what the HTTP rooms may touch."""
+    """Choose what API handlers may use."""
     place = TenantId(config.tenant_id), OrganizationId(config.organization_id)
     resolver = build_access_resolver(adapters, config)
     return ApiServices(
-        authenticator=build_authenticator(adapters, config, signing_in),
-        access_resolver=resolver,
-        authors=build_author_access(adapters, resolver),
         access=build_system_access(*place),
-        identities=adapters.identities,
-        administration=adapters.administration,
-        quotas=adapters.quotas,
-        quota_board=QuotaBoard(adapters.quotas),
-        rate_limiter=CallRateLimiter(config.calls_per_s),
-        requests=adapters.requests,
-        projections=adapters.projections,
+        tenant_id=place[0],
+        organization_id=place[1],
+        identity=IdentityServices(
+            authenticator=build_authenticator(adapters, config, signing_in),
+            access_resolver=resolver,
+            authors=build_author_access(adapters, resolver),
+            identities=adapters.identities,
+            administration=adapters.administration,
+            quotas=adapters.quotas,
+            sign_in=signing_in,
+        ),
+        history=_group_history(adapters),
+        playbooks=PlaybookServices(
+            catalog=adapters.catalog, programs=ProgramCache(adapters.catalog)
+        ),
+        registry=_group_registry(adapters, config),
+        messages=MessageServices(
+            requests=adapters.requests,
+            publisher=adapters.publisher,
+            hints=adapters.hints,
+            backlogs=adapters.backlogs,
+            dead_letters=adapters.dead_letters,
+            dead_letter_log=adapters.dead_letter_log,
+        ),
+        shards=ShardServices(
+            shard_count=config.shard_count,
+            worker_presence=adapters.worker_presence,
+            store_waits=adapters.store_waits,
+            commit_feed=adapters.commit_feed,
+            local_starts=adapters.local_starts,
+        ),
+        admission=AdmissionLimits(
+            quota_board=QuotaBoard(adapters.quotas),
+            rate_limiter=CallRateLimiter(config.calls_per_s),
+            follower_limits=FollowerLimits(
+                all=config.streams_max,
+                client=config.streams_client_max,
+                execution=config.streams_execution_max,
+            ),
+        ),
+        payloads=adapters.payloads,
+        clock=adapters.clock,
+        mint=adapters.snowflake.next_id,
+        list_problems=process.health.list_problems,
+        stop=stop,
+        http_hosts=list_own_hosts(config),
+        limits=build_limits(config),
+    )
+
+
+def _group_history(adapters: Adapters) -> HistoryStores:
+    return HistoryStores(
         ledger=adapters.ledger,
-        catalog=adapters.catalog,
+        audit=adapters.audit,
+        snapshots=adapters.snapshots,
+        past_snapshots=adapters.past,
+        projections=adapters.projections,
+        pages=adapters.pages,
+        objects=adapters.objects,
+        lineage=adapters.lineage,
+        holds=adapters.holds,
+    )
+
+
+def _group_registry(adapters: Adapters, config: Settings) -> RegistryStores:
+    return RegistryStores(
         credentials=adapters.credentials,
+        sealer=CredentialSealer(config.secret_key),
+        states=adapters.states,
         schedules=adapters.schedules,
         notifications=adapters.notifications,
         webhooks=adapters.webhooks,
         triggers=adapters.triggers,
-        dead_letters=adapters.dead_letters,
-        dead_letter_log=adapters.dead_letter_log,
-        states=adapters.states,
-        holds=adapters.holds,
-        payloads=adapters.payloads,
-        hints=adapters.hints,
-        worker_presence=adapters.worker_presence,
-        store_waits=adapters.store_waits,
-        commit_feed=adapters.commit_feed,
-        local_starts=adapters.local_starts,
-        backlogs=adapters.backlogs,
-        publisher=adapters.publisher,
-        clock=adapters.clock,
-        mint=adapters.snowflake.next_id,
-        sealer=CredentialSealer(config.secret_key),
-        shard_count=config.shard_count,
-        snapshots=adapters.snapshots,
-        audit=adapters.audit,
-        past_snapshots=adapters.past,
-        lineage=adapters.lineage,
-        objects=adapters.objects,
-        pages=adapters.pages,
-        limits=build_limits(config),
-        programs=ProgramCache(adapters.catalog),
-        tenant_id=place[0],
-        organization_id=place[1],
-        list_problems=process.health.list_problems,
-        stop=stop,
-        follower_limits=FollowerLimits(
-            all=config.streams_max,
-            client=config.streams_client_max,
-            execution=config.streams_execution_max,
-        ),
-        http_hosts=list_own_hosts(config),
-        sign_in=signing_in,
     )
 
 

@@ -79,23 +79,23 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
 
 def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     """Read the process environment, once."""
-    found = settings.load_settings(Settings, prefix=PREFIX, environ=environ)
-    if found.pod_name:
+    config = settings.load_settings(Settings, prefix=PREFIX, environ=environ)
+    if config.pod_name:
         has_shard_index = f"{PREFIX}SHARD_INDEX" in environ
-        found = structs.replace(
-            found, shard_index=_read_ordinal(found, has_shard_index=has_shard_index)
+        config = structs.replace(
+            config, shard_index=_read_ordinal(config, has_shard_index=has_shard_index)
         )
-    if found.shard_index >= found.shard_count:
+    if config.shard_index >= config.shard_count:
         raise settings.SettingsError(
-            f"{PREFIX}SHARD_INDEX is {found.shard_index} but {PREFIX}SHARD_COUNT is "
-            f"{found.shard_count}: projectors are numbered from 0 to {found.shard_count - 1}."
+            f"{PREFIX}SHARD_INDEX is {config.shard_index} but {PREFIX}SHARD_COUNT is "
+            f"{config.shard_count}: projectors are numbered from 0 to {config.shard_count - 1}."
         )
-    if found.shard_count > found.execution_shard_count:
+    if config.shard_count > config.execution_shard_count:
         raise settings.SettingsError(
-            f"{PREFIX}SHARD_COUNT is {found.shard_count} but executions have only "
-            f"{found.execution_shard_count} shards: run no more projectors than that."
+            f"{PREFIX}SHARD_COUNT is {config.shard_count} but executions have only "
+            f"{config.execution_shard_count} shards: run no more projectors than that."
         )
-    return found
+    return config
 
 
 def _read_ordinal(found: Settings, *, has_shard_index: bool) -> int:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from functools import partial
 
@@ -33,6 +33,7 @@ from noetl_storage.archive.archivist import ROLE, Archivist, RetentionTerms
 from noetl_storage.payloads import master_keys
 from noetl_storage.payloads.factory import open_payloads
 from noetl_storage.payloads.garbage import GarbageAge, GarbageCollector
+from noetl_storage.payloads.payload_store import PayloadStore
 from noetl_storage.ports.ledger_ports import Payloads
 from noetl_storage.ports.payload_ports import PayloadShelf
 from noetl_storage.postgres.database import Database, open_database
@@ -119,15 +120,8 @@ async def watch_workers(
         yield
 
 
-@asynccontextmanager
-async def collect_payloads(
-    config: Settings, *, process: ServiceProcess, database: Database
-) -> AsyncIterator[None]:
-    """Collect payloads beside the sweep, in its own time; not at all without a time to live."""
-    if not config.payload_ttl_s:
-        yield
-        return
-    opening = open_payloads(
+def _open_payload_store(config: Settings) -> AbstractAsyncContextManager[PayloadStore]:
+    return open_payloads(
         config.payload_url,
         access_key=config.payload_access_key or None,
         secret_key=config.payload_secret_key or None,
@@ -139,7 +133,17 @@ async def collect_payloads(
             managed=master_keys.open_managed_keys,
         ),
     )
-    async with opening as payloads, asyncio.TaskGroup() as group:
+
+
+@asynccontextmanager
+async def collect_payloads(
+    config: Settings, *, process: ServiceProcess, database: Database
+) -> AsyncIterator[None]:
+    """Collect payloads beside the sweep, in its own time; not at all without a time to live."""
+    if not config.payload_ttl_s:
+        yield
+        return
+    async with _open_payload_store(config) as payloads, asyncio.TaskGroup() as group:
         collector = _build_collection(config, payloads, owner=process.instance, database=database)
         group.create_task(
             run_every(
@@ -158,18 +162,6 @@ async def retain_histories(config: Settings, *, process: ServiceProcess) -> Asyn
     if not (config.retention_dsn and config.retention_sweep_interval_s):
         yield
         return
-    opening = open_payloads(
-        config.payload_url,
-        access_key=config.payload_access_key or None,
-        secret_key=config.payload_secret_key or None,
-        connect_s=config.connect_s,
-        threads_max=_PAYLOAD_THREADS,
-        seals=read_payload_keys(
-            config.payload_seal_key,
-            file=config.payload_seal_file,
-            managed=master_keys.open_managed_keys,
-        ),
-    )
     database = open_database(
         config.retention_dsn,
         application_name=f"{process.instance}/retention",
@@ -177,7 +169,11 @@ async def retain_histories(config: Settings, *, process: ServiceProcess) -> Asyn
         connect_deadline_s=config.connect_s,
         statement_timeout_s=_RETENTION_STATEMENT_S,
     )
-    async with opening as payloads, database as archive, asyncio.TaskGroup() as group:
+    async with (
+        _open_payload_store(config) as payloads,
+        database as archive,
+        asyncio.TaskGroup() as group,
+    ):
         sweep = _build_retention(config, payloads, owner=process.instance, database=archive).sweep
         interval_s = config.retention_sweep_interval_s
         group.create_task(run_every(interval_s, sweep, stop=process.stop, name="retention"))

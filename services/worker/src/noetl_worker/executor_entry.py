@@ -146,9 +146,9 @@ class WaveExecutor(Struct, frozen=True, kw_only=True):
         bundler = ManifestBundler(share, payloads)
         async with open_task_group() as writers:
             writers.create_task(bundler.write_bundles())
-            found = await self._run_all_frames(share, payloads, bundler, holder=holder)
+            frame_ends = await self._run_all_frames(share, payloads, bundler, holder=holder)
             bundler.close()
-        return found
+        return frame_ends
 
     async def _run_all_frames(
         self,
@@ -172,7 +172,7 @@ class WaveExecutor(Struct, frozen=True, kw_only=True):
 
         async with open_task_group() as group:
             running = [group.create_task(run_one_frame(placed)) for placed in share.frames]
-        return [one.result() for one in running]
+        return [task.result() for task in running]
 
     async def _run_wave_frame(
         self, placed: WaveFrame, services: CommandServices, holder: str

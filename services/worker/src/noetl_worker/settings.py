@@ -197,10 +197,10 @@ class Settings(settings.PlacedSettings, frozen=True, kw_only=True, forbid_unknow
 
 def read_inherited_environ() -> dict[str, str]:
     """Read the variables that shell scripts see besides their own, once."""
-    found = {
+    inherited = {
         name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ
     }
-    return {"PATH": "/usr/bin:/bin", **found}
+    return {"PATH": "/usr/bin:/bin", **inherited}
 
 
 def read_java_environ() -> dict[str, str]:

@@ -69,7 +69,7 @@ def items(  # noqa: PLR0913 - one parameter for each option of the command line
             for item in pages.read_items(bound):
                 terminal_output.print_json(item)
         else:
-            rows = [_item_row(item) for item in pages.read_items(bound)]
+            rows = [_format_item_row(item) for item in pages.read_items(bound)]
             head = ("INDEX", "STATE", "ATTEMPTS", "SECONDS", "INPUT", "ERROR")
             terminal_output.print_rows(head, rows, nothing="No such items.")
     pages.print_summary()
@@ -154,7 +154,7 @@ def _get_only_loop(planner: PlannerClient, execution_id: str) -> str:
     )
 
 
-def _item_row(item: dict[str, Any]) -> tuple[str, ...]:
+def _format_item_row(item: dict[str, Any]) -> tuple[str, ...]:
     last = item["index"] + item["count"] - 1
     index = str(item["index"]) if item["count"] == 1 else f"{item['index']}-{last}"
     is_taken = item["taken_from"] is not None

@@ -35,7 +35,7 @@ def lineage(
             for event in events:
                 terminal_output.print_json(event)
         else:
-            rows = [_event_row(event) for event in events]
+            rows = [_format_event_row(event) for event in events]
             head = ("TIME", "EVENT", "JOB", "READS", "WRITES")
             terminal_output.print_rows(
                 head, rows, nothing=f"Nothing is told of execution {execution_id} yet."
@@ -66,18 +66,18 @@ def _write_events(output: Path, events: Iterator[Any]) -> int:
     return count
 
 
-def _event_row(event: Any) -> tuple[str, ...]:
+def _format_event_row(event: Any) -> tuple[str, ...]:
     error = event["run"]["facets"].get("errorMessage", {}).get("message", "")
     return (
         event["eventTime"],
         event["eventType"],
         event["job"]["name"],
-        ", ".join(_dataset_name(item) for item in event["inputs"]),
-        ", ".join(_dataset_name(output) for output in event["outputs"]) or error,
+        ", ".join(_format_dataset_name(item) for item in event["inputs"]),
+        ", ".join(_format_dataset_name(output) for output in event["outputs"]) or error,
     )
 
 
-def _dataset_name(dataset: Any) -> str:
+def _format_dataset_name(dataset: Any) -> str:
     version = dataset["facets"].get("version", {}).get("datasetVersion", "")
     at = f"@{version[:_DIGEST_SHOWN]}" if version else ""
     name = dataset["name"]

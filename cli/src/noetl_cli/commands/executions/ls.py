@@ -53,7 +53,9 @@ def ls(
     else:
         head = ("EXECUTION", "STATUS", "STARTED", "SECONDS", "PATH", "STEP")
         terminal_output.print_rows(
-            head, [_execution_row(execution) for execution in executions], nothing="No executions."
+            head,
+            [_format_execution_row(execution) for execution in executions],
+            nothing="No executions.",
         )
     if since is not None and len(executions) == limit:
         terminal_output.print_note(f"These are the newest {limit:,}; --limit shows more.")
@@ -122,7 +124,7 @@ class _ExecutionPages:
             )
 
 
-def _execution_row(execution: dict[str, Any]) -> tuple[str, ...]:
+def _format_execution_row(execution: dict[str, Any]) -> tuple[str, ...]:
     duration = execution["duration"]
     return (
         execution["execution_id"],

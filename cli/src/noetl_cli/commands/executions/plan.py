@@ -14,7 +14,7 @@ from noetl_cli.commands.options import AsJson, Server
 from noetl_cli.commands.playbooks import register
 from noetl_cli.files import command_inputs
 from noetl_cli.planner import client
-from noetl_cli.terminal.plan_graph import mermaid_lines, tree_lines
+from noetl_cli.terminal.plan_graph import format_mermaid_lines, format_tree_lines
 from noetl_contracts import codec
 from noetl_playbook.model.playbook import Playbook
 from noetl_playbook.outline import build_outline
@@ -54,7 +54,7 @@ def plan(
         try:
             value = codec.convert_value(answer["model"], Playbook)
         except msgspec.ValidationError as error:
-            raise client.not_a_planner_error(
+            raise client.build_not_a_planner_error(
                 f"The answer holds no playbook that is known here ({error})"
             ) from error
     outline = build_outline(value, given=inputs)
@@ -62,10 +62,10 @@ def plan(
         case PlanFormat.JSON:
             terminal_output.print_json(outline)
         case PlanFormat.MERMAID:
-            for line in mermaid_lines(outline):
+            for line in format_mermaid_lines(outline):
                 terminal_output.print_line(line)
         case PlanFormat.TREE:
-            for line in tree_lines(outline):
+            for line in format_tree_lines(outline):
                 terminal_output.print_line(line)
 
 

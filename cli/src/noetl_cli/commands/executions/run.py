@@ -228,7 +228,7 @@ def _check_usage(
     if command_inputs.is_unmistakable_folder(playbook or "") or (
         is_local and command_inputs.is_folder(playbook or "")
     ):
-        raise command_inputs.folder_refused_error(playbook or "")
+        raise command_inputs.build_folder_refused_error(playbook or "")
     if is_local and not command_inputs.looks_like_file(playbook or ""):
         raise CliError(
             "A run in this process needs a file.",
@@ -283,7 +283,7 @@ def _start_execution(
         if refusal.status == HTTPStatus.NOT_FOUND and command_inputs.is_folder(
             body.get("path") or ""
         ):
-            raise command_inputs.folder_refused_error(body["path"]) from refusal
+            raise command_inputs.build_folder_refused_error(body["path"]) from refusal
         raise
     return begun
 

@@ -36,7 +36,7 @@ def status(
             {**answer, "steps": steps["steps"], "has_more_steps": steps["has_more"]}
         )
         return
-    for line in [*status_lines(answer), *_asker_lines(begun)]:
+    for line in [*format_status_lines(answer), *_format_asker_lines(begun)]:
         terminal_output.print_line(terminal_output.flatten_text(line))
     _show_steps(steps)
     for line in error_text.format_error_lines(answer["error"]) if answer["error"] else ():
@@ -55,7 +55,7 @@ def has_failed_items(status_view: dict[str, Any]) -> bool:
 
 
 def _show_steps(answer: dict[str, Any]) -> None:
-    rows = [_step_row(step) for step in answer["steps"]]
+    rows = [_format_step_row(step) for step in answer["steps"]]
     terminal_output.print_rows(
         ("STEP", "STATUS", "SECONDS", "WHAT IT DID"), rows, nothing="No step has begun."
     )
@@ -65,7 +65,7 @@ def _show_steps(answer: dict[str, Any]) -> None:
         )
 
 
-def _step_row(run: dict[str, Any]) -> tuple[str, ...]:
+def _format_step_row(run: dict[str, Any]) -> tuple[str, ...]:
     tasks = codec.convert_value(run["tasks"], MetricsByTask)
     tries = run.get("tries") or []
     parts = (
@@ -76,13 +76,13 @@ def _step_row(run: dict[str, Any]) -> tuple[str, ...]:
     return run["step"], run["status"], f"{run['duration']:.2f}", ", ".join(filter(None, parts))
 
 
-def _asker_lines(begun: list[dict[str, Any]]) -> list[str]:
+def _format_asker_lines(begun: list[dict[str, Any]]) -> list[str]:
     """Name who asked for the execution, by its first event."""
     actor = begun[0].get("actor") if begun else None
     return [f"asked for by {administration_log.format_actor(actor)}"] if actor else []
 
 
-def status_lines(status_view: dict[str, Any]) -> list[str]:
+def format_status_lines(status_view: dict[str, Any]) -> list[str]:
     """Write a status for people."""
     duration = status_view["duration"]
     draft = (
@@ -103,14 +103,14 @@ def status_lines(status_view: dict[str, Any]) -> list[str]:
             f"{events_command}"
         )
     frames_by_stage = {stage["stage_id"]: stage for stage in status_view["stages"]}
-    head += [_waiting_line(item) for item in status_view["waiting"]]
+    head += [_format_waiting_line(item) for item in status_view["waiting"]]
     # Planners of before do not say these.
     head += [_store_line(wait) for wait in status_view.get("store_waits", [])]
-    head += [_awaited_line(message) for message in status_view.get("messages", [])]
-    return head + [_loop_line(loop, frames_by_stage) for loop in status_view["loops"]]
+    head += [_format_awaited_line(message) for message in status_view.get("messages", [])]
+    return head + [_format_loop_line(loop, frames_by_stage) for loop in status_view["loops"]]
 
 
-def _waiting_line(waiting: dict[str, Any]) -> str:
+def _format_waiting_line(waiting: dict[str, Any]) -> str:
     count = waiting["commands"]
     return f"{count:,} {'command' if count == 1 else 'commands'} not begun: {waiting['reason']}"
 
@@ -119,7 +119,7 @@ def _store_line(wait: dict[str, Any]) -> str:
     return f"waits for the payload store ({wait['who']}): {wait['reason']}"
 
 
-def _awaited_line(message: dict[str, Any]) -> str:
+def _format_awaited_line(message: dict[str, Any]) -> str:
     return format_awaited_message(
         message["step"],
         message["mode"],
@@ -130,7 +130,7 @@ def _awaited_line(message: dict[str, Any]) -> str:
     )
 
 
-def _loop_line(loop: dict[str, Any], stage_by_id: dict[str, dict[str, Any]]) -> str:
+def _format_loop_line(loop: dict[str, Any], stage_by_id: dict[str, dict[str, Any]]) -> str:
     stage = stage_by_id.get(loop["stage_id"] or "")
     if stage is not None and stage["frames"]:
         failed = f", {stage['rows_failed']:,} failed" if stage["rows_failed"] else ""

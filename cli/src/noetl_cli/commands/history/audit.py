@@ -316,7 +316,7 @@ def _list_heads(planner: PlannerClient, place: dict[str, str]) -> Iterator[Histo
         try:
             heads = [codec.convert_value(head, HistoryHead) for head in page["heads"]]
         except msgspec.ValidationError as failure:
-            raise client.not_a_planner_error(
+            raise client.build_not_a_planner_error(
                 f"The answer has another shape ({failure})"
             ) from failure
         yield from heads

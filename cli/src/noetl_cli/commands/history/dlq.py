@@ -62,7 +62,7 @@ def list_letters(
         )
     else:
         dead_letters, has_more = _fetch_letters(
-            _planner_address(server, directory), after=after, letters_max=limit
+            _build_planner_address(server, directory), after=after, letters_max=limit
         )
     if as_json:
         terminal_output.print_json(dead_letters)
@@ -100,7 +100,7 @@ def show_letter(
     if nats is not None:
         dead_letter = dead_letter_server.get_letter(nats, sequence)
     else:
-        with client.open_client(_planner_address(server, directory)) as planner:
+        with client.open_client(_build_planner_address(server, directory)) as planner:
             dead_letter = planner.get(f"/api/dead-letters/{sequence}")
     if as_json:
         terminal_output.print_json(dead_letter)
@@ -129,7 +129,9 @@ def requeue_letters(
         sent = dead_letter_server.requeue_letters(nats, sequences, letters_max=LETTERS_MAX)
     else:
         body = {"who": who or getpass.getuser()}
-        sent = _act_on_letters(_planner_address(server, directory), sequences, "requeue", body)
+        sent = _act_on_letters(
+            _build_planner_address(server, directory), sequences, "requeue", body
+        )
     if as_json:
         terminal_output.print_json({"requeued": sent})
     else:
@@ -150,7 +152,7 @@ def drop_letters(
     """Drop letters for good; who did it and why is recorded."""
     _check_choice(sequences, everything=everything)
     body = {"who": who or getpass.getuser(), "reason": reason}
-    dropped = _act_on_letters(_planner_address(server, directory), sequences, "drop", body)
+    dropped = _act_on_letters(_build_planner_address(server, directory), sequences, "drop", body)
     if as_json:
         terminal_output.print_json({"dropped": dropped})
     else:
@@ -167,7 +169,7 @@ def show_log(
     as_json: AsJson = False,
 ) -> None:
     """List who sent letters again, and who dropped them and why."""
-    with client.open_client(_planner_address(server, directory)) as planner:
+    with client.open_client(_build_planner_address(server, directory)) as planner:
         page = planner.get("/api/dead-letters/log", limit=limit, before=before)
     if as_json:
         terminal_output.print_json(page["acts"])
@@ -236,7 +238,7 @@ def _check_choice(sequences: list[int] | None, *, everything: bool) -> None:
         )
 
 
-def _planner_address(server: str | None, directory: Any) -> str | None:
+def _build_planner_address(server: str | None, directory: Any) -> str | None:
     """Choose the planner: the one that was named, else that of the folder that was named."""
     if server is not None or directory is None:
         return server

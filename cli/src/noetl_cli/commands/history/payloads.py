@@ -207,7 +207,7 @@ def _run_with_stores(question: Callable[[OpenStores], Awaitable[T]], place: Stor
     try:
         return asyncio.run(open_and_run())
     except KeyUnusable as failure:
-        raise stores.unusable_keys_error(failure) from failure
+        raise stores.build_unusable_keys_error(failure) from failure
     except NoetlError as failure:
         raise StackError(
             f"The payloads cannot be looked after: {failure}",

@@ -152,14 +152,14 @@ class ProjectionRebuild:
             ) from failure
 
     async def _read_live_rows(self, execution_id: ExecutionId) -> object:
-        live = index_live_surfaces(
+        live_surfaces = index_live_surfaces(
             {
                 surface: await self._models.list_rows(surface, execution_id)
                 for surface in rows.SURFACES
             }
         )
         results = {row["ref_id"]: row for row in await self._models.list_results(execution_id)}
-        return codec.decode_json(codec.encode_json({**live, _RESULTS: results}))
+        return codec.decode_json(codec.encode_json({**live_surfaces, _RESULTS: results}))
 
     def _count_differences(self, before: object, replay: HistoryReplay) -> int:
         after = {**replay.surfaces, _RESULTS: replay.results}
@@ -173,7 +173,7 @@ app = typer.Typer(no_args_is_help=True, help="Rebuild what projectors derive fro
 
 
 @app.callback()
-def projection_group() -> None:
+def build_projection_group() -> None:
     """Rebuild what projectors derive from the ledger."""
 
 

@@ -56,7 +56,7 @@ def show_replayed_state(  # noqa: PLR0913 - one parameter for each option of the
     local_history = history.find_history(execution_id, server=server)
     if local_history is not None:
         if resolve_payloads:
-            raise _no_payloads_error(execution_id)
+            raise _build_no_payloads_error(execution_id)
         state = past_state.replay_state(
             local_history, at=at, event=event, time=time, projection=_check_projection(projection)
         )
@@ -68,7 +68,7 @@ def show_replayed_state(  # noqa: PLR0913 - one parameter for each option of the
     ):
         state = planner.get(
             "/api/replay/state",
-            **_execution_query(planner, execution_id),
+            **_build_execution_query(planner, execution_id),
             as_of_position=at,
             as_of_event_id=event,
             as_of_time=time,
@@ -82,11 +82,11 @@ def _print_state(replay: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         terminal_output.print_json(replay)
         return
-    for line in state_lines(replay):
+    for line in format_state_lines(replay):
         terminal_output.print_line(line)
 
 
-def state_lines(replay: dict[str, Any]) -> list[str]:
+def format_state_lines(replay: dict[str, Any]) -> list[str]:
     """Write a replayed state for people."""
     where = f"at {replay['version']} of {replay['head_version']}, event {replay['event_id']}"
     lines = [
@@ -141,7 +141,7 @@ def diff_positions(
     ):
         states = planner.get(
             "/api/replay/diff",
-            **_execution_query(planner, execution_id),
+            **_build_execution_query(planner, execution_id),
             before=before,
             after=after,
             projection=projection,
@@ -175,16 +175,20 @@ def verify_execution(
 ) -> None:
     """Compare live rows with a replay, and write the evidence into a folder."""
     if history.find_history(execution_id, server=server) is not None:
-        raise _no_payloads_error(execution_id)
+        raise _build_no_payloads_error(execution_id)
     try:
         with (
             client.open_client(server, tenant=tenant, organization=organization) as planner,
             show_spinner("Gathering the evidence", is_quiet=as_json),
         ):
-            scope = codec.convert_value(_execution_query(planner, execution_id), EvidenceScope)
+            scope = codec.convert_value(
+                _build_execution_query(planner, execution_id), EvidenceScope
+            )
             files = EvidenceCollector(planner, scope, SystemClock()).collect_files()
     except msgspec.ValidationError as failure:
-        raise client.not_a_planner_error(f"The answer has another shape ({failure})") from failure
+        raise client.build_not_a_planner_error(
+            f"The answer has another shape ({failure})"
+        ) from failure
     folder = output or Path(f"evidence-{execution_id}")
     audit_evidence.write_evidence(folder, files)
     _check(folder, as_json=as_json)
@@ -241,7 +245,7 @@ def _check_projection(projection: str) -> str:
     return projection
 
 
-def _no_payloads_error(execution_id: str) -> CliError:
+def _build_no_payloads_error(execution_id: str) -> CliError:
     return CliError(
         f"Execution {execution_id} ran with -r local, which keeps neither payloads nor live rows.",
         way_out="Run it in a stack to prove it: noetl up, noetl run FILE",
@@ -249,7 +253,7 @@ def _no_payloads_error(execution_id: str) -> CliError:
     )
 
 
-def _execution_query(planner: PlannerClient, execution_id: str) -> dict[str, str]:
+def _build_execution_query(planner: PlannerClient, execution_id: str) -> dict[str, str]:
     if not execution_id.isdigit():
         raise CliError(
             f"{execution_id!r} is not an execution id.",

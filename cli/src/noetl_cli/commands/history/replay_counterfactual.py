@@ -57,24 +57,24 @@ def decide_counterfactual(
         body = register.read_checked_file(playbook).build_body()
     address = f"/api/executions/{client.escape_segment(execution_id)}/counterfactual"
     with client.open_client(server) as planner, show_spinner("Deciding", is_quiet=as_json):
-        found = planner.post(address, body)
+        counterfactual = planner.post(address, body)
     if as_json:
-        terminal_output.print_json(found)
+        terminal_output.print_json(counterfactual)
     else:
-        _print_report(found)
-    if not found["is_equal"]:
+        _print_report(counterfactual)
+    if not counterfactual["is_equal"]:
         raise typer.Exit(ExitCode.FAILED)
 
 
 def _print_report(found: dict[str, Any]) -> None:
     rows = [
         (
-            f"{'' if one['is_equal'] else '* '}{_name_activation(one)}",
-            _describe_end(one["recorded"], missing="-"),
-            _describe_end(one["decided"], missing=_UNDECIDED if one["basis"] else "-"),
-            _BASES.get(one["basis"] or "", ""),
+            f"{'' if step['is_equal'] else '* '}{_name_activation(step)}",
+            _describe_end(step["recorded"], missing="-"),
+            _describe_end(step["decided"], missing=_UNDECIDED if step["basis"] else "-"),
+            _BASES.get(step["basis"] or "", ""),
         )
-        for one in found["steps"]
+        for step in found["steps"]
     ]
     terminal_output.print_rows(_HEADS, rows, nothing="no step ended")
     terminal_output.print_line(_describe_verdict(found))
@@ -84,7 +84,7 @@ def _describe_verdict(found: dict[str, Any]) -> str:
     then, now = found["recorded_status"], found["decided_status"].lower()
     if not found["is_equal"]:
         return f"{then}, and would be {now}; * marks what differs"
-    is_assumed = any(one["basis"] == "assumed" for one in found["steps"])
+    is_assumed = any(step["basis"] == "assumed" for step in found["steps"])
     provided = ", if the other work comes to the same" if is_assumed else ""
     return f"{then}, and so it would be: every decision is the same{provided}"
 

@@ -59,7 +59,7 @@ def hold_history(
     as_json: AsJson = False,
 ) -> None:
     """Keep a history in the ledger; a hold overrides every retention policy."""
-    body = _hold_body(execution_id, everything=everything, reason=reason, who=who)
+    body = _build_hold(execution_id, everything=everything, reason=reason, who=who)
     with client.open_client(server, tenant=tenant, organization=organization) as planner:
         held = planner.post("/api/retention/holds", {**body, **client.get_owner(planner)})
     _show_hold(held, "is held", as_json=as_json)
@@ -78,7 +78,7 @@ def release_hold(
     as_json: AsJson = False,
 ) -> None:
     """End a hold; its record stays."""
-    body = _hold_body(execution_id, everything=everything, reason=reason, who=who)
+    body = _build_hold(execution_id, everything=everything, reason=reason, who=who)
     with client.open_client(server, tenant=tenant, organization=organization) as planner:
         place = client.get_owner(planner)
         held = planner.post("/api/retention/holds/release", {**body, **place})
@@ -162,7 +162,7 @@ def show_or_set_policy(
     with client.open_client(server, tenant=tenant, organization=organization) as planner:
         place = client.get_owner(planner)
         if keep_days is not None:
-            body = {"keep_days": keep_days, "action": action, "who": who or _login_name()}
+            body = {"keep_days": keep_days, "action": action, "who": who or _get_login_name()}
             policy = planner.put("/api/retention/policy", {**place, **body})["policy"]
         else:
             policy = planner.get("/api/retention/policy", **place)["policy"]
@@ -205,7 +205,7 @@ def run_retention(  # noqa: PLR0913 - one parameter for each option of the comma
     try:
         asyncio.run(_run_archivist(place, terms, is_dry_run=dry_run, as_json=as_json))
     except KeyUnusable as failure:
-        raise stores.unusable_keys_error(failure) from failure
+        raise stores.build_unusable_keys_error(failure) from failure
     except NoetlError as failure:
         raise StackError(
             f"The histories stay where they are: {failure}",
@@ -217,7 +217,7 @@ async def _run_archivist(
     place: StoreAccess, terms: RetentionTerms, *, is_dry_run: bool, as_json: bool
 ) -> None:
     async with stores.open_stores(place, statement_s=STATEMENT_S) as (database, payloads):
-        who = f"{_login_name()}/{mint_token()[:8]}"
+        who = f"{_get_login_name()}/{mint_token()[:8]}"
         archivist = Archivist(
             retention=PostgresRetention(database),
             audit=PostgresLedgerAudit(database),
@@ -318,7 +318,7 @@ def _show_hold(held: Any, words: str, *, as_json: bool) -> None:
     terminal_output.print_line(f"{what} {words} (hold {held['hold_id']}).")
 
 
-def _hold_body(
+def _build_hold(
     execution_id: str | None, *, everything: bool, reason: str, who: str | None
 ) -> dict[str, Any]:
     if (execution_id is None) != everything:
@@ -327,10 +327,10 @@ def _hold_body(
             way_out="List executions with: noetl ls",
             exit_code=ExitCode.USAGE,
         )
-    return {"execution_id": execution_id, "reason": reason, "who": who or _login_name()}
+    return {"execution_id": execution_id, "reason": reason, "who": who or _get_login_name()}
 
 
-def _login_name() -> str:
+def _get_login_name() -> str:
     try:
         return getpass.getuser()
     except (OSError, KeyError):

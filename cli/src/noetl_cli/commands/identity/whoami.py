@@ -21,10 +21,12 @@ def whoami(*, context: ContextName = None, server: Server = None, as_json: AsJso
             who = planner.get(client.WHOAMI_PATH)
         except client.PlannerRefusal as refusal:
             if refusal.status == HTTPStatus.NOT_FOUND:
-                raise client.not_a_planner_error(f"{planner.url} has no route for it") from refusal
+                raise client.build_not_a_planner_error(
+                    f"{planner.url} has no route for it"
+                ) from refusal
             raise
     if not who or "kind" not in who:
-        raise client.not_a_planner_error("The answer says of nobody who they are")
+        raise client.build_not_a_planner_error("The answer says of nobody who they are")
     if as_json:
         terminal_output.print_json(who)
         return

@@ -25,12 +25,12 @@ def approvals(
     head = ("APPROVAL", "SINCE", "EXECUTION", "STEP", "ASKED", "OPTIONS", "TITLE")
     terminal_output.print_rows(
         head,
-        [_approval_row(item) for item in open_approvals],
+        [_format_approval_row(item) for item in open_approvals],
         nothing="Nobody asks for an approval.",
     )
 
 
-def _approval_row(approval: dict[str, Any]) -> tuple[str, ...]:
+def _format_approval_row(approval: dict[str, Any]) -> tuple[str, ...]:
     return (
         approval["approval_id"],
         (approval["since"] or "")[:19].replace("T", " "),

@@ -56,7 +56,7 @@ def put_schedule(  # noqa: PLR0913 - one parameter for each option of the comman
         "workload": command_inputs.read_inputs(payload=payload, sets=sets or [], sets_json=[]),
     }
     with client.open_client(server) as planner:
-        answer = planner.put(_schedule_address(name), body)
+        answer = planner.put(_build_schedule_address(name), body)
     _print_schedule(answer, as_json=as_json)
 
 
@@ -99,7 +99,7 @@ def show_schedule(
 ) -> None:
     """Show a schedule and the times to come."""
     with client.open_client(server) as planner:
-        answer = planner.get(_schedule_address(name), count=count)
+        answer = planner.get(_build_schedule_address(name), count=count)
     _print_schedule(answer, as_json=as_json)
     if not as_json:
         for moment in answer["next"]:
@@ -110,7 +110,7 @@ def show_schedule(
 def remove_schedule(name: Name, *, server: Server = None, as_json: AsJson = False) -> None:
     """Remove a schedule; what it has started goes on."""
     with client.open_client(server) as planner:
-        removed = planner.delete(_schedule_address(name))
+        removed = planner.delete(_build_schedule_address(name))
     if as_json:
         terminal_output.print_json(removed)
     else:
@@ -121,21 +121,23 @@ def remove_schedule(name: Name, *, server: Server = None, as_json: AsJson = Fals
 def pause_schedule(name: Name, *, server: Server = None, as_json: AsJson = False) -> None:
     """Fire nothing until it is resumed."""
     with client.open_client(server) as planner:
-        _print_schedule(planner.post(f"{_schedule_address(name)}/pause", {}), as_json=as_json)
+        _print_schedule(planner.post(f"{_build_schedule_address(name)}/pause", {}), as_json=as_json)
 
 
 @app.command("resume")
 def resume_schedule(name: Name, *, server: Server = None, as_json: AsJson = False) -> None:
     """Fire again, from the next time on; take a suspended one over."""
     with client.open_client(server) as planner:
-        _print_schedule(planner.post(f"{_schedule_address(name)}/resume", {}), as_json=as_json)
+        _print_schedule(
+            planner.post(f"{_build_schedule_address(name)}/resume", {}), as_json=as_json
+        )
 
 
 @app.command("run")
 def run_schedule(name: Name, *, server: Server = None, as_json: AsJson = False) -> None:
     """Run what a schedule runs, now and besides its times."""
     with client.open_client(server) as planner:
-        accepted = planner.post(f"{_schedule_address(name)}/run", {})
+        accepted = planner.post(f"{_build_schedule_address(name)}/run", {})
     if as_json:
         terminal_output.print_json(accepted)
     else:
@@ -143,7 +145,7 @@ def run_schedule(name: Name, *, server: Server = None, as_json: AsJson = False) 
         terminal_output.print_note(f"Watch it: noetl run --attach {accepted['execution_id']}")
 
 
-def _schedule_address(name: str) -> str:
+def _build_schedule_address(name: str) -> str:
     return f"/api/schedules/{client.escape_segment(name)}"
 
 

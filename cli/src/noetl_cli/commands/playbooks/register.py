@@ -61,11 +61,13 @@ def put_subscriptions(
                 terminal_output.print_note(
                     f"{left} more behind it {'was' if left == 1 else 'were'} not sent."
                 )
-            raise _subscription_refused_error(subscription, refusal) from refusal
+            raise _build_subscription_refused_error(subscription, refusal) from refusal
     return stored
 
 
-def _subscription_refused_error(subscription: Subscription, refusal: PlannerRefusal) -> CliError:
+def _build_subscription_refused_error(
+    subscription: Subscription, refusal: PlannerRefusal
+) -> CliError:
     field = _find_field(refusal)
     place = f", field {field}" if field else ""
     return CliError(
@@ -213,7 +215,7 @@ def _read_checked_texts(
     if not bad_files:
         return texts
     if folder is None:
-        raise _errors_found_error(bad_files[0], errors)
+        raise _build_errors_found_error(bad_files[0], errors)
     raise CliError(
         f"{len(bad_files)} of {len(texts)} files of {folder} "
         f"{'has' if len(bad_files) == 1 else 'have'} errors; nothing was done.",
@@ -240,12 +242,12 @@ def read_checked_file(file: Path, *, strict: bool = False) -> PlaybookFile:
     show_problems(problems, file=file)
     errors = sum(1 for problem in problems if problem.is_error)
     if errors:
-        raise _errors_found_error(file, errors)
+        raise _build_errors_found_error(file, errors)
     scripts = {name: item.script_by_name[name] for item in parsed for name in item.script_by_name}
     return PlaybookFile(text=text, script_by_name=scripts)
 
 
-def _errors_found_error(file: Path, errors: int) -> CliError:
+def _build_errors_found_error(file: Path, errors: int) -> CliError:
     return CliError(
         f"{file} has {errors} error{'' if errors == 1 else 's'}; nothing was done.",
         way_out=f"noetl lint {file}",

@@ -10,7 +10,7 @@ from noetl_cli import terminal_output
 from noetl_cli.errors import CliError, ExitCode
 from noetl_contracts import codec, spelling
 from noetl_contracts.requests import boundary_schemas
-from noetl_playbook.parse.subscriptions import subscription_schema
+from noetl_playbook.parse.subscriptions import build_subscription_schema
 from noetl_playbook.schema import build_document_schema
 
 PLAYBOOK, SUBSCRIPTION = "playbook", "subscription"
@@ -27,7 +27,7 @@ def schema(
     if out is not None:
         _write_schemas(out, [name] if name is not None else _list_schema_names())
     elif name is not None:
-        terminal_output.print_text(_schema_text(_get_schema(name)))
+        terminal_output.print_text(_build_schema_text(_get_schema(name)))
     else:
         for schema_name in _list_schema_names():
             terminal_output.print_line(schema_name)
@@ -41,7 +41,7 @@ def _get_schema(name: str) -> dict[str, Any]:
     if name == PLAYBOOK:
         return build_document_schema()
     if name == SUBSCRIPTION:
-        return subscription_schema()
+        return build_subscription_schema()
     try:
         return boundary_schemas.build_json_schema(name)
     except KeyError as error:
@@ -57,7 +57,7 @@ def _write_schemas(folder: Path, names: list[str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for name in names:
             (folder / f"{name}.json").write_text(
-                _schema_text(_get_schema(name)) + "\n", encoding="utf-8"
+                _build_schema_text(_get_schema(name)) + "\n", encoding="utf-8"
             )
     except OSError as error:
         raise CliError(
@@ -68,5 +68,5 @@ def _write_schemas(folder: Path, names: list[str]) -> None:
     terminal_output.print_note(f"{len(names)} schemas in {folder}")
 
 
-def _schema_text(value: dict[str, Any]) -> str:
+def _build_schema_text(value: dict[str, Any]) -> str:
     return msgspec.json.format(codec.encode_text(value), indent=2)

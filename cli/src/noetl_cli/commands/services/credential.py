@@ -107,13 +107,15 @@ def put_credential(
     """Keep a credential; a name that exists gets a new version."""
     if is_target:
         if kind not in {None, POSTGRES} or data or file or server:
-            raise _wrong_options_error(
+            raise _build_wrong_options_error(
                 "--target is a whole credential, of the stack on this machine.",
                 "Leave out --type, --data, --file and --server.",
             )
         kind, fields = POSTGRES, {"dsn": client.get_target_dsn()}
     elif kind is None:
-        raise _wrong_options_error("A credential needs --type.", "Say --type postgres, bearer, ...")
+        raise _build_wrong_options_error(
+            "A credential needs --type.", "Say --type postgres, bearer, ..."
+        )
     else:
         fields = command_inputs.read_fields(data=data or [], file=file)
     with client.open_client(server) as planner:
@@ -133,7 +135,7 @@ def put_credential(
         )
 
 
-def _wrong_options_error(text: str, way_out: str) -> CliError:
+def _build_wrong_options_error(text: str, way_out: str) -> CliError:
     return CliError(text, way_out=way_out, exit_code=ExitCode.USAGE)
 
 

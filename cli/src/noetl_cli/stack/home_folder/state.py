@@ -135,7 +135,7 @@ class StateBoard:
                 name=spec.name,
                 phase=ProcessPhase.STARTING,
                 pid=pid,
-                created=_creation_time(pid),
+                created=_read_creation_time(pid),
                 is_server=spec.tier is ProcessTier.SERVER,
                 stop_signal=int(spec.stop_signal),
                 stop_timeout_s=spec.stop_timeout_s,
@@ -168,7 +168,7 @@ class StateBoard:
         self.publish_changes(processes={**self._state.processes, process.name: process})
 
 
-def _creation_time(pid: int) -> float | None:
+def _read_creation_time(pid: int) -> float | None:
     try:
         return float(psutil.Process(pid).create_time())
     except psutil.NoSuchProcess:

@@ -39,7 +39,7 @@ def find_unprivileged_user() -> ProcessUser | None:
     return ProcessUser(uid=entry.pw_uid, gid=entry.pw_gid)
 
 
-def user_arguments(owner: ProcessUser | None) -> dict[str, Any]:
+def build_user_arguments(owner: ProcessUser | None) -> dict[str, Any]:
     """Give the `subprocess` arguments that start a child as this user."""
     if owner is None:
         return {}
@@ -72,7 +72,7 @@ def _runs_as_user(owner: ProcessUser | None, argv: list[str]) -> bool:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             timeout=PROBE_TIMEOUT_S,
-            **user_arguments(owner),
+            **build_user_arguments(owner),
         )
     except PermissionError:
         return False
@@ -152,7 +152,7 @@ class ProcessSpec(Struct, frozen=True, kw_only=True):
 PR_SET_PDEATHSIG = 1
 
 
-def process_arguments(spec: ProcessSpec, *, environ: Mapping[str, str]) -> dict[str, Any]:
+def build_process_arguments(spec: ProcessSpec, *, environ: Mapping[str, str]) -> dict[str, Any]:
     """Give what `subprocess` and `asyncio` alike need besides the command itself."""
     return {
         "cwd": spec.directory,
@@ -160,11 +160,11 @@ def process_arguments(spec: ProcessSpec, *, environ: Mapping[str, str]) -> dict[
         "stdin": subprocess.DEVNULL,
         # A Ctrl-C in the terminal is for the supervisor alone, which ends the rest in order.
         "start_new_session": True,
-        **user_arguments(spec.owner),
+        **build_user_arguments(spec.owner),
     }
 
 
-def server_environ(spec: ProcessSpec, *, path: str) -> dict[str, str]:
+def build_server_environ(spec: ProcessSpec, *, path: str) -> dict[str, str]:
     """Give a server nothing of the user's environment and no home that holds settings."""
     return {"PATH": path, "HOME": str(spec.directory), "TZ": "UTC"}
 
@@ -193,15 +193,15 @@ def start_process(
             stdout=handle,
             stderr=handle,
             preexec_fn=prepare_child,  # noqa: PLW1509 - only tests ask for it, from one thread
-            **process_arguments(spec, environ=environ),
+            **build_process_arguments(spec, environ=environ),
         )
     except OSError as error:
-        raise not_started_error(spec, error) from error
+        raise build_not_started_error(spec, error) from error
     finally:
         os.close(handle)
 
 
-def not_started_error(spec: ProcessSpec, error: OSError) -> StackError:
+def build_not_started_error(spec: ProcessSpec, error: OSError) -> StackError:
     """Say why a program did not even start."""
     return StackError(
         f"{spec.name} could not be started: {error.strerror or error}: {spec.argv[0]}",

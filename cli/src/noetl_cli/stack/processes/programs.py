@@ -60,33 +60,33 @@ TIMEOUT_S = 20
 NUMBER = re.compile(r"\d+(?:\.\d+)+")
 
 
-def postgres_version() -> str:
+def read_postgres_version() -> str:
     """Ask PostgreSQL."""
     return _ask_version([str(find_postgres_tree() / "bin" / "postgres"), "--version"])
 
 
-def nats_version() -> str:
+def read_nats_version() -> str:
     """Ask the NATS server."""
     return _ask_version([str(find_nats_server()), "--version"])
 
 
-def seaweedfs_version() -> str:
+def read_seaweedfs_version() -> str:
     """Ask SeaweedFS, which names its size limit before its version."""
     return _ask_version([str(find_seaweedfs()), "version"])
 
 
-def python_version() -> str:
+def get_python_version() -> str:
     """Name the interpreter that runs the services."""
     return platform.python_version()
 
 
-def list_installed() -> dict[str, str]:
-    """Name the version of everything that the stack runs on."""
+def list_program_versions() -> dict[str, str]:
+    """Name the version of everything that the stack runs on, for the supervisor's state."""
     return {
-        "python": python_version(),
-        "postgres": postgres_version(),
-        "nats": nats_version(),
-        "seaweedfs": seaweedfs_version(),
+        "python": get_python_version(),
+        "postgres": read_postgres_version(),
+        "nats": read_nats_version(),
+        "seaweedfs": read_seaweedfs_version(),
     }
 
 

@@ -82,7 +82,7 @@ def prepare_nats(nats: NatsServer) -> None:
     configuration.write_text(_render_nats_conf(nats))
 
 
-def nats_spec(nats: NatsServer) -> ProcessSpec:
+def build_nats_spec(nats: NatsServer) -> ProcessSpec:
     """Describe the server's process."""
     probe = NatsProbe(url=nats_url(nats, MONITOR))
     return ProcessSpec(

@@ -185,7 +185,7 @@ def prepare_postgres(postgres: PostgresCluster) -> None:
     clear_stale_pid_file(postgres.data_folder)
 
 
-def postgres_spec(postgres: PostgresCluster) -> ProcessSpec:
+def build_postgres_spec(postgres: PostgresCluster) -> ProcessSpec:
     """Describe the server's process."""
     bin_ = postgres.tree / "bin"
     configuration = postgres.directory / "postgresql.conf"
@@ -301,7 +301,7 @@ def _run_initdb(postgres: PostgresCluster, *, partial: Path, password_file: Path
         capture_output=True,
         text=True,
         timeout=INITDB_TIMEOUT_S,
-        **process_spec.user_arguments(postgres.owner),
+        **process_spec.build_user_arguments(postgres.owner),
     )
     if done.returncode != 0:
         last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]

@@ -74,14 +74,14 @@ def run_psql(dsn: str, *, query: str, path: str) -> str:
     return done.stdout
 
 
-def role_dsn(admin_dsn: str, *, role: str, password: str, database: str) -> str:
+def build_role_dsn(admin_dsn: str, *, role: str, password: str, database: str) -> str:
     """Spell the address of a database on the same server for another role."""
     parts = urlsplit(admin_dsn)
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit(parts._replace(netloc=f"{role}:{password}@{host}", path=f"/{database}"))
 
 
-def database_name(admin_dsn: str) -> str:
+def get_database_name(admin_dsn: str) -> str:
     """Name the database in an address."""
     return urlsplit(admin_dsn).path.lstrip("/") or DATABASE
 

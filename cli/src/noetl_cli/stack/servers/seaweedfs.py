@@ -74,7 +74,7 @@ def prepare_seaweedfs(server: SeaweedFsServer) -> None:
     seaweedfs_security.write_security(server.directory)
 
 
-def seaweedfs_spec(server: SeaweedFsServer) -> ProcessSpec:
+def build_seaweedfs_spec(server: SeaweedFsServer) -> ProcessSpec:
     """Describe the server's process."""
     probe = BucketProbe(
         endpoint=server.endpoint,

@@ -68,12 +68,12 @@ def assemble_stack(
     )
     wires = _build_wires(home, options, keyring=keyring, servers=servers, environ=environ)
     return StackAssembly(
-        servers=_server_specs(servers),
-        services=service_addresses.service_specs(
+        servers=_build_server_specs(servers),
+        services=service_addresses.build_service_specs(
             options, wires=wires, ports=chosen, environ=environ, directory=home.root
         ),
         migrate=_migrate_job(options, wires, environ),
-        apply=_topology_job(options, wires, environ),
+        apply=_build_topology_job(options, wires, environ),
         wires=wires,
         ports=chosen,
         urls=_build_urls(options, wires=wires, servers=servers, chosen=chosen),
@@ -138,14 +138,14 @@ def _choose_passwords(keyring: Keyring, workers: tuple[WorkerUser, ...]) -> dict
     }
 
 
-def _server_specs(servers: OwnServers) -> tuple[ProcessSpec, ...]:
+def _build_server_specs(servers: OwnServers) -> tuple[ProcessSpec, ...]:
     specs = []
     if servers.postgres is not None:
-        specs.append(postgres.postgres_spec(servers.postgres))
+        specs.append(postgres.build_postgres_spec(servers.postgres))
     if servers.nats is not None:
-        specs.append(nats.nats_spec(servers.nats))
+        specs.append(nats.build_nats_spec(servers.nats))
     if servers.s3 is not None:
-        specs.append(seaweedfs.seaweedfs_spec(servers.s3))
+        specs.append(seaweedfs.build_seaweedfs_spec(servers.s3))
     return tuple(specs)
 
 
@@ -161,7 +161,7 @@ def _build_wires(
         admin_dsn, database = postgres.admin_dsn(servers.postgres), roles.DATABASE
     else:
         admin_dsn = options.postgres_dsn or ""
-        database = roles.database_name(admin_dsn)
+        database = roles.get_database_name(admin_dsn)
     users = servers.nats.password_by_user if servers.nats else nats.USERS
     url_by_user = {
         user: nats.nats_url(servers.nats, user) if servers.nats else options.nats_url or ""
@@ -202,7 +202,7 @@ def _choose_payload_store(
 def _migrate_job(
     options: StackOptions, wires: ServiceAddresses, environ: Mapping[str, str]
 ) -> StartJob:
-    own = {"NOETL_STORAGE_POSTGRES_DSN": wires.role_dsn("noetl_owner")}
+    own = {"NOETL_STORAGE_POSTGRES_DSN": wires.build_role_dsn("noetl_owner")}
     return StartJob(
         name="migrate",
         argv=(sys.executable, "-m", "noetl_storage", "migrate"),
@@ -210,10 +210,10 @@ def _migrate_job(
     )
 
 
-def _topology_job(
+def _build_topology_job(
     options: StackOptions, wires: ServiceAddresses, environ: Mapping[str, str]
 ) -> StartJob:
-    declared = service_addresses.topology_variables(options, environ)
+    declared = service_addresses.build_topology_variables(options, environ)
     own = {
         "NOETL_MESSAGING_NATS_URL": wires.nats_url_by_user["admin"],
         **{f"NOETL_MESSAGING_{field}": value for field, value in declared.items()},
@@ -229,10 +229,10 @@ def _build_urls(
     options: StackOptions, *, wires: ServiceAddresses, servers: OwnServers, chosen: dict[str, int]
 ) -> dict[str, str]:
     urls = {
-        "postgres": wires.role_dsn("noetl_owner"),
+        "postgres": wires.build_role_dsn("noetl_owner"),
         # People's tools read one tenant: this role the default one, `noetl tenant create` others.
-        "postgres_reader": wires.role_dsn("noetl_reader"),
-        "target": wires.role_dsn(roles.TARGET_ROLE, database=roles.TARGET_DATABASE),
+        "postgres_reader": wires.build_role_dsn("noetl_reader"),
+        "target": wires.build_role_dsn(roles.TARGET_ROLE, database=roles.TARGET_DATABASE),
         "nats": wires.nats_url_by_user["admin"],
         # The address for clients that start playbooks by messages.
         "nats_source": wires.nats_url_by_user["source"],

@@ -122,11 +122,11 @@ class ProcessKeeper:
                     if self._refused is not None:
                         raise self._refused
                     if self._starts > FIRST_FAILURES_MAX:
-                        raise self._never_ready_error(f"ended {FIRST_FAILURES_MAX} times")
+                        raise self._build_never_ready_error(f"ended {FIRST_FAILURES_MAX} times")
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError as error:
-            raise self._never_ready_error(
+            raise self._build_never_ready_error(
                 f"did not answer for {self.spec.ready_timeout_s:.0f} s"
             ) from error
 
@@ -174,10 +174,10 @@ class ProcessKeeper:
                 *self.spec.argv,
                 stdout=handle,
                 stderr=handle,
-                **process_spec.process_arguments(self.spec, environ=self._environ),
+                **process_spec.build_process_arguments(self.spec, environ=self._environ),
             )
         except OSError as error:
-            raise process_spec.not_started_error(self.spec, error) from error
+            raise process_spec.build_not_started_error(self.spec, error) from error
         finally:
             os.close(handle)
         self._board.record_start(self.spec, pid=child.pid, restarts=self._starts - 1)
@@ -235,7 +235,7 @@ class ProcessKeeper:
                     continue
             return
 
-    def _never_ready_error(self, how: str) -> StackError:
+    def _build_never_ready_error(self, how: str) -> StackError:
         log = self._home.log_file(self.spec.name)
         return StackError(
             f"{self.spec.name} {how} before it was ready. Its log ends with:\n"

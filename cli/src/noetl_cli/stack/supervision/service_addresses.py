@@ -49,9 +49,9 @@ class ServiceAddresses(Struct, frozen=True, kw_only=True):
     secret_key: str
     owner_digest: str
 
-    def role_dsn(self, role: str, *, database: str | None = None) -> str:
+    def build_role_dsn(self, role: str, *, database: str | None = None) -> str:
         """Spell the database's address for one role."""
-        return roles.role_dsn(
+        return roles.build_role_dsn(
             self.admin_dsn,
             role=role,
             password=self.password_by_role[role],
@@ -123,7 +123,7 @@ def list_port_names(options: StackOptions) -> list[str]:
     ]
 
 
-def topology_variables(options: StackOptions, environ: Mapping[str, str]) -> dict[str, str]:
+def build_topology_variables(options: StackOptions, environ: Mapping[str, str]) -> dict[str, str]:
     """Say which streams and consumers there are: to the job that makes and the service that keeps.
 
     A command's lease is its unacknowledged delivery: the broker's and the planner's are one.
@@ -136,7 +136,7 @@ def topology_variables(options: StackOptions, environ: Mapping[str, str]) -> dic
     return {**fields, "LEASE_S": lease_s} if lease_s else fields
 
 
-def service_specs(
+def build_service_specs(
     options: StackOptions,
     *,
     wires: ServiceAddresses,
@@ -148,11 +148,11 @@ def service_specs(
     specs = []
     for item in list_instances(options):
         service, instance = item.service, item.instance_name
-        service_environ = _service_environ(item, wires=wires, ports=ports)
+        service_environ = _build_service_environ(item, wires=wires, ports=ports)
         if service == "reaper":
-            declared = topology_variables(options, environ)
+            declared = build_topology_variables(options, environ)
             service_environ |= {f"NOETL_REAPER_{field}": value for field, value in declared.items()}
-            service_environ["NOETL_REAPER_RETENTION_DSN"] = wires.role_dsn("noetl_archivist")
+            service_environ["NOETL_REAPER_RETENTION_DSN"] = wires.build_role_dsn("noetl_archivist")
         if service == "worker":
             # The workers of this machine share the locks, and the files that outlive executions.
             service_environ["NOETL_WORKER_WORK_DIRECTORY"] = environ.get(
@@ -186,7 +186,7 @@ def service_specs(
     return tuple(specs)
 
 
-def _service_environ(
+def _build_service_environ(
     service_instance: ServiceInstance, *, wires: ServiceAddresses, ports: Mapping[str, int]
 ) -> dict[str, str]:
     service, instance = service_instance.service, service_instance.instance_name
@@ -200,7 +200,7 @@ def _service_environ(
         "ORGANIZATION_ID": ORGANIZATION,
     }
     if service in WITH_POSTGRES:
-        fields["POSTGRES_DSN"] = wires.role_dsn(f"noetl_{service}")
+        fields["POSTGRES_DSN"] = wires.build_role_dsn(f"noetl_{service}")
     if service in WITH_PAYLOADS:
         fields["PAYLOAD_URL"] = wires.payload_url
         if wires.payload_access_key and wires.payload_secret_key:

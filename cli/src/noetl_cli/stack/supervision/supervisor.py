@@ -88,7 +88,9 @@ class Supervisor:
             if left:
                 _log.warning("ended what an earlier supervisor left: %s", ", ".join(left))
             self._board.publish_changes(processes={})
-        self._board.publish_changes(versions=await asyncio.to_thread(programs.list_installed))
+        self._board.publish_changes(
+            versions=await asyncio.to_thread(programs.list_program_versions)
+        )
         plan = await asyncio.to_thread(self._assemble_stack)
         self._board.publish_changes(
             ports=plan.ports, urls=plan.urls, postgres_folder=plan.postgres_folder
@@ -124,7 +126,7 @@ class Supervisor:
                 _log.warning("%s", error.message)
 
         if spec.tier is ProcessTier.SERVER:
-            environ = process_spec.server_environ(spec, path=self._environ.get("PATH", ""))
+            environ = process_spec.build_server_environ(spec, path=self._environ.get("PATH", ""))
         else:
             environ = {}
         return ProcessKeeper(

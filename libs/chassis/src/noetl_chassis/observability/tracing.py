@@ -117,12 +117,12 @@ def start_publication_span(
         yield None
         return
     destination = ".".join(subject.split(".", 2)[:2])
-    known = list(dict.fromkeys(origin for origin in origins if origin))
+    known_origins = list(dict.fromkeys(origin for origin in origins if origin))
     with start_span(
         f"{names.SPAN_SEND} {destination}",
         kind=SpanKind.PRODUCER,
-        parent=known[0] if len(known) == 1 else None,
-        links=known if len(known) > 1 else (),
+        parent=known_origins[0] if len(known_origins) == 1 else None,
+        links=known_origins if len(known_origins) > 1 else (),
         attributes={
             names.ATTR_SYSTEM: names.SYSTEM_NATS,
             names.ATTR_OPERATION: names.OPERATION_SEND,

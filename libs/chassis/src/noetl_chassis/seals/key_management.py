@@ -8,7 +8,6 @@ for every object. Turning the master key rewrites heads, as with keys that a pro
 
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -25,6 +24,7 @@ from cryptography.hazmat.primitives.keywrap import (
 from noetl_chassis.seals.credential_seal import KEY_BYTES, NONCE_BYTES
 from noetl_contracts.errors import PayloadKeyUnknown, PayloadSealBroken
 from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.lru_cache import LruCache
 
 _LENGTH_BYTES = 2
 _KEPT_MAX = 4096
@@ -135,7 +135,7 @@ class ManagedKeys:
     def __init__(self, management: KeyManagement) -> None:
         self._management = management
         self._made: dict[tuple[str, str], _TenantKey] = {}
-        self._opened: OrderedDict[tuple[str, str, bytes], AESGCM] = OrderedDict()
+        self._opened = LruCache[tuple[str, str, bytes], AESGCM](entries_max=_KEPT_MAX)
         self._lock = threading.Lock()
 
     def get_key_id(self, owner: Owner) -> str:  # noqa: ARG002 - one master key for all tenants
@@ -179,15 +179,12 @@ class ManagedKeys:
     def _unwrap_tenant_key(self, owner: Owner, key_id: str, wrapped: bytes) -> AESGCM:
         name = (f"{owner.tenant_id}/{owner.organization_id}", key_id, wrapped)
         with self._lock:
-            found = self._opened.get(name)
-            if found is not None:
-                self._opened.move_to_end(name)
-                return found
+            cipher = self._opened.find_value(name)
+            if cipher is not None:
+                return cipher
         cipher = AESGCM(self._management.unwrap_key(key_id, wrapped, _build_wrap_context(owner)))
         with self._lock:
-            self._opened[name] = cipher
-            while len(self._opened) > _KEPT_MAX:
-                self._opened.popitem(last=False)
+            self._opened.keep_value(name, cipher)
         return cipher
 
 

@@ -119,7 +119,7 @@ def choose_nearest_worker(
     None when nobody with room is nearer than anywhere and as near as it wants to be, and when all
     of the pool are equally near: then the pool's own queue does as well and costs less.
     """
-    there = [
+    candidates = [
         worker_heartbeat
         for worker_heartbeat in seen
         if worker_heartbeat.pool == pool
@@ -128,14 +128,14 @@ def choose_nearest_worker(
     ]
     ranks = {
         item.worker_id: placement.rank_distance(find_distance(source, item.locality))
-        for item in there
+        for item in candidates
     }
     if len(set(ranks.values())) < 2:  # noqa: PLR2004 - a choice needs two different ones
         return None
     far = placement.rank_distance(placement.ANYWHERE)
     roomy = [
         item
-        for item in there
+        for item in candidates
         if item.free_capacity > 0
         and (away := ranks[item.worker_id]) < far
         and item.admits_distance(away)

@@ -47,20 +47,20 @@ class NatsConnections:
 
     async def list_connections(self) -> ConnectionReport:
         """Return who is connected now. Raises `MessagingUnavailable`."""
-        found: set[OpenConnection] = set()
+        connections: set[OpenConnection] = set()
         servers: set[str] = set()
         offset, has_more = 0, True
         while has_more:
             pages = await self._request_pages(offset)
             servers.update(page.server_id for page in pages)
-            found.update(
-                OpenConnection(server=page.server_id, number=one.cid, name=one.name)
+            connections.update(
+                OpenConnection(server=page.server_id, number=connection.cid, name=connection.name)
                 for page in pages
-                for one in page.connections
+                for connection in page.connections
             )
             offset += _PAGE
             has_more = any(page.total > offset for page in pages)
-        return ConnectionReport(servers=frozenset(servers), connections=frozenset(found))
+        return ConnectionReport(servers=frozenset(servers), connections=frozenset(connections))
 
     async def _request_pages(self, offset: int) -> list[ConnectionPage]:
         self._connection.require_connected()

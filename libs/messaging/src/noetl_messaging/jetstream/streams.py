@@ -80,14 +80,18 @@ class JetStreamStreams:
                 QueueSnapshot(
                     stream=spec.name,
                     consumer=name,
-                    pending=found.num_pending or 0,
-                    unsettled=found.num_ack_pending or 0,
+                    pending=consumer_info.num_pending or 0,
+                    unsettled=consumer_info.num_ack_pending or 0,
                     stream_created_at=info.created or SEQUENCE_EPOCH,
                     last_sequence=info.state.last_seq,
-                    settled_sequence=found.ack_floor.stream_seq if found.ack_floor else 0,
-                    last_delivered_at=found.delivered.last_active if found.delivered else None,
+                    settled_sequence=consumer_info.ack_floor.stream_seq
+                    if consumer_info.ack_floor
+                    else 0,
+                    last_delivered_at=consumer_info.delivered.last_active
+                    if consumer_info.delivered
+                    else None,
                 )
-                for name, found in (await self._list_consumers(spec.name)).items()
+                for name, consumer_info in (await self._list_consumers(spec.name)).items()
                 if name in declared
             ]
         return queues

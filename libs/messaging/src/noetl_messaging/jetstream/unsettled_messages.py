@@ -1,4 +1,4 @@
-"""What consumers of a work queue were handed and have not settled."""
+"""What consumers of a work queue were handed and have not settled; the reaper asks for it."""
 
 from collections.abc import AsyncIterator, Iterable
 

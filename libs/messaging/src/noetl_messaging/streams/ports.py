@@ -237,7 +237,7 @@ class UnsettledMessage(Struct, frozen=True, kw_only=True):
 
 
 class UnsettledMessages(Protocol):
-    """What consumers of a work queue hold."""
+    """What consumers of a work queue hold; the reaper looks for what lost workers held."""
 
     def iterate_unsettled(self) -> AsyncIterator[UnsettledMessage]:
         """Yield what is handed over and not settled, the oldest of each consumer first.

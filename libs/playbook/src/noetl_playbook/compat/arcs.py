@@ -46,13 +46,13 @@ def rewrite_next(reading: DocumentReader, step: dict[str, Any], path: Path) -> d
     value = step.get("next")
     spec = step.get("spec")
     written = spec.get("next_mode") if isinstance(spec, dict) else None
-    here = (*path, "next")
+    inner_path = (*path, "next")
     if isinstance(value, str | bool | int | float | list):
-        next_arcs = _rewrite_next_list(reading, value, here, mode=written)
+        next_arcs = _rewrite_next_list(reading, value, inner_path, mode=written)
         if _has_branches(value):
             reading.report_problem(
                 "W903",
-                here,
+                inner_path,
                 "'then' and 'else' in 'next' are an older form",
                 replacement=write_fragment("next", next_arcs),
             )
@@ -92,16 +92,16 @@ def _rewrite_next_list(
     if isinstance(value, list):
         placed = [(item, (*path, index)) for index, item in enumerate(value)]
     placed_arcs: list[tuple[Any, Path, Path | None]] = []
-    for item, here in placed:
-        placed_arcs += _list_arcs(reading, item, here)
+    for item, inner_path in placed:
+        placed_arcs += _list_arcs(reading, item, inner_path)
     is_conditional = any(
         isinstance(arc, dict) and {"when", "on"} & arc.keys() for arc, _, _ in placed_arcs
     )
     if mode not in _MODES:
         mode = "exclusive" if is_conditional else "inclusive"
     read_at: dict[Path, Path] = {}
-    for index, (_, here, when) in enumerate(placed_arcs):
-        read_at[(*path, "arcs", index)] = here
+    for index, (_, inner_path, when) in enumerate(placed_arcs):
+        read_at[(*path, "arcs", index)] = inner_path
         if when is not None:
             read_at[(*path, "arcs", index, "when")] = when
     reading.record_moves(read_at)
@@ -126,17 +126,17 @@ def _list_arcs(
     targets = item[branch] if several else [item[branch]]
     arcs: list[tuple[Any, Path, Path | None]] = []
     for index, target in enumerate(targets):
-        here = (*path, branch, index) if several else (*path, branch)
+        inner_path = (*path, branch, index) if several else (*path, branch)
         raw = {"step": target} if isinstance(target, str) else target
         if not isinstance(raw, dict):
-            reading.report_wrong_type(here, "a step name or an arc", raw)
+            reading.report_wrong_type(inner_path, "a step name or an arc", raw)
             continue
-        raw = rename_arc_keys(reading, raw, here)
+        raw = rename_arc_keys(reading, raw, inner_path)
         has_condition = "when" in raw or when is None
         arcs.append(
             (
                 raw if has_condition else {**raw, "when": when},
-                here,
+                inner_path,
                 None if has_condition else (*path, "when"),
             )
         )
@@ -163,14 +163,14 @@ def record_arc_moves(
     """Remember where arcs that were put first come from, and which the others were."""
     if not first:
         return
-    here = (*path, "next", "arcs")
+    inner_path = (*path, "next", "arcs")
     read_at: dict[Path, Path] = {
-        (*here, index): (*here, index - len(first))
+        (*inner_path, index): (*inner_path, index - len(first))
         for index in range(len(first), len(following["arcs"]))
     }
     for index, (_, arc, when) in enumerate(first):
-        read_at[(*here, index)] = arc
-        read_at[(*here, index, "when")] = when
+        read_at[(*inner_path, index)] = arc
+        read_at[(*inner_path, index, "when")] = when
     reading.record_moves(read_at)
 
 

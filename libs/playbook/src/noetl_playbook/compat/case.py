@@ -48,27 +48,27 @@ def list_branches(reading: DocumentReader, value: Any, path: Path) -> list[CaseB
     """List the consequences of every entry, those of `else` under the opposite condition."""
     case_branches: list[CaseBranch] = []
     for index, item in enumerate(reading.read_list(value, path)):
-        here = (*path, index)
-        raw = reading.read_mapping(item, here)
+        inner_path = (*path, index)
+        raw = reading.read_mapping(item, inner_path)
         if raw is None:
             continue
-        raw = rename_older_when(reading, raw, here)
+        raw = rename_older_when(reading, raw, inner_path)
         for key in raw:
             if key not in ("when", "then", "else"):
-                reading.report_unknown((*here, key), ("when", "then", "else"))
+                reading.report_unknown((*inner_path, key), ("when", "then", "else"))
         try:
             when = template_renames.extract_condition(raw.get("when"))
         except NotAnExpressionError as problem:
             reading.report_problem(
                 "E104",
-                (*here, "when"),
+                (*inner_path, "when"),
                 f"the condition cannot be joined with others: {problem}",
                 hint="write it as one {{ … }}",
             )
             continue
         for key, condition in (("then", when), ("else", f"not ({when})")):
             case_branches += _list_consequences(
-                reading, raw.get(key), (*here, key), condition, (*here, "when")
+                reading, raw.get(key), (*inner_path, key), condition, (*inner_path, "when")
             )
     return case_branches
 
@@ -82,14 +82,14 @@ def _list_consequences(
     items = value if listed else [value]
     case_branches: list[CaseBranch] = []
     for index, item in enumerate(items):
-        here = (*path, index) if listed else path
-        actions = reading.read_mapping(item, here)
+        inner_path = (*path, index) if listed else path
+        actions = reading.read_mapping(item, inner_path)
         for key in actions or ():
             if key not in _ACTIONS:
-                reading.report_unknown((*here, key), _ACTIONS)
+                reading.report_unknown((*inner_path, key), _ACTIONS)
         if actions:
             case_branches.append(
-                CaseBranch(when=when, when_path=when_path, actions=actions, path=here)
+                CaseBranch(when=when, when_path=when_path, actions=actions, path=inner_path)
             )
     return case_branches
 
@@ -129,22 +129,22 @@ def _list_next_arcs(
     listed = isinstance(value, list)
     arcs = []
     for index, item in enumerate(value if listed else [value]):
-        here = (*path, index) if listed else path
-        arc = {"step": item} if isinstance(item, str) else reading.read_mapping(item, here)
+        inner_path = (*path, index) if listed else path
+        arc = {"step": item} if isinstance(item, str) else reading.read_mapping(item, inner_path)
         if arc is None:
             continue
-        arc = rename_arc_keys(reading, arc, here)
+        arc = rename_arc_keys(reading, arc, inner_path)
         when = branch.when
         if arc.get("when") is not None:
             try:
                 when = f"({when}) and ({template_renames.extract_condition(arc['when'])})"
             except NotAnExpressionError as problem:
                 reading.report_problem(
-                    "E104", (*here, "when"), f"the condition cannot be joined: {problem}"
+                    "E104", (*inner_path, "when"), f"the condition cannot be joined: {problem}"
                 )
         # A condition that always holds is not written.
         guard = {} if when == "true" else {"when": "{{ " + when + " }}"}
-        arcs.append(({**arc, **guard}, here, branch.when_path))
+        arcs.append(({**arc, **guard}, inner_path, branch.when_path))
     return arcs
 
 
@@ -227,7 +227,7 @@ def _read_retries(
         raw = dict(entry.raw)
         if "collect" in branch.actions and "collect" not in raw:
             raw["collect"] = branch.actions["collect"]
-            reading.record_move((*branch.path, "collect"), entry.key_path("collect"))
+            reading.record_move((*branch.path, "collect"), entry.build_key_path("collect"))
         is_error = fails and "collect" not in raw and raw.get("next_call") is None
         name, equal = (
             (language_names.ERROR, _FAILURE) if is_error else (language_names.DONE, _SUCCESS)
@@ -237,7 +237,7 @@ def _read_retries(
             raw["when"] = _join_conditions(settled, raw.get("when"))
         except NotAnExpressionError as problem:
             retry.refuse_condition(reading, entry, problem)
-        reading.record_move(branch.when_path, entry.key_path("when"))
+        reading.record_move(branch.when_path, entry.build_key_path("when"))
         retry_entries.append(
             RetryEntry(raw=raw, path=entry.path, then=entry.then, is_error=is_error)
         )

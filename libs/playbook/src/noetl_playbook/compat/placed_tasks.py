@@ -5,9 +5,9 @@ from typing import Any
 from msgspec import Struct, field
 
 from noetl_playbook.compat import template_renames
+from noetl_playbook.compat.legacy_keys import spell_task
 from noetl_playbook.model import language_names, tools
 from noetl_playbook.sections.auth_fields import INLINE_DATABASE
-from noetl_playbook.sections.legacy_keys import spell_task
 from noetl_playbook.source.document_reader import DocumentReader
 from noetl_playbook.source.problems import Path, write_flow, write_fragment
 
@@ -36,9 +36,9 @@ def write_pipeline(
     """Give the tasks as the list of `tool`, so that problems still show what was written."""
     rebased: dict[Path, Path] = {}
     for index, task in enumerate(tasks):
-        here = (*path, index)
-        rebased[here] = task.path
-        rebased.update({(*here, *inner): outer for inner, outer in task.moves.items()})
+        inner_path = (*path, index)
+        rebased[inner_path] = task.path
+        rebased.update({(*inner_path, *inner): outer for inner, outer in task.moves.items()})
     reading.record_moves(rebased)
     return [task.raw for task in tasks]
 
@@ -113,27 +113,27 @@ def list_placed_tasks(
 ) -> list[PlacedTask]:
     """List a step's tasks with their names; what is no mapping is reported and left out."""
     tool = step.get("tool")
-    here = (*path, "tool")
+    inner_path = (*path, "tool")
     default = f"{step_name}_task"
     if isinstance(tool, list):
-        return _list_tasks(reading, tool, here)
+        return _list_tasks(reading, tool, inner_path)
     if isinstance(tool, str):
         return _take_beside(reading, step, path, default=default)
     if isinstance(tool, dict) and "kind" not in tool and _is_labelled(tool):
         written = [{"name": label, **task} for label, task in tool.items()]
         reading.report_problem(
             "W902",
-            here,
+            inner_path,
             "tasks by name are an older form of a list",
             replacement=write_fragment("tool", [spell_task(task) for task in written]),
         )
-        return [PlacedTask(raw=task, path=(*here, task["name"])) for task in written]
+        return [PlacedTask(raw=task, path=(*inner_path, task["name"])) for task in written]
     if tool is None:
         return _report_absent(reading, step, path, default=default)
     if not isinstance(tool, dict):
-        reading.report_wrong_type(here, "a task", tool)
+        reading.report_wrong_type(inner_path, "a task", tool)
         return []
-    return [PlacedTask(raw={"name": default, **tool}, path=here)]
+    return [PlacedTask(raw={"name": default, **tool}, path=inner_path)]
 
 
 def _is_labelled(tool: dict[str, Any]) -> bool:
@@ -147,21 +147,21 @@ def _list_tasks(reading: DocumentReader, tool: list[Any], path: Path) -> list[Pl
         reading.report_problem("E104", path, "the list of tasks is empty", hint="use kind: noop")
     placed_tasks: list[PlacedTask] = []
     for index, item in enumerate(tool):
-        here = (*path, index)
+        inner_path = (*path, index)
         if not isinstance(item, dict):
-            reading.report_wrong_type(here, "a task", item)
+            reading.report_wrong_type(inner_path, "a task", item)
         elif len(item) == 1 and _is_labelled(item):
             ((label, task),) = item.items()
             named = {"name": label, **task}
             reading.report_problem(
                 "W902",
-                here,
+                inner_path,
                 f"the label '{label}' is an older form of 'name'",
                 replacement=write_flow(spell_task(named)),
             )
-            placed_tasks.append(PlacedTask(raw=named, path=(*here, label)))
+            placed_tasks.append(PlacedTask(raw=named, path=(*inner_path, label)))
         else:
-            placed_tasks.append(PlacedTask(raw={"name": f"task_{index}", **item}, path=here))
+            placed_tasks.append(PlacedTask(raw={"name": f"task_{index}", **item}, path=inner_path))
     return placed_tasks
 
 

@@ -59,7 +59,7 @@ def check_hidden_data(reading: DocumentReader, main: PlacedTask, entries: list[R
     if any(path.split(".")[0] == COLLECTED_AS for path in read):
         reading.report_problem(
             "W908",
-            collecting.key_path("collect"),
+            collecting.build_key_path("collect"),
             f"the collected list hides '{COLLECTED_AS}' of the response",
             hint="name the list with collect.into",
         )
@@ -74,7 +74,7 @@ def prepare_main_task(reading: DocumentReader, main: PlacedTask, entries: list[R
     for entry in collecting[1:]:
         reading.report_problem(
             "E104",
-            entry.key_path("collect"),
+            entry.build_key_path("collect"),
             "only one entry may collect",
             hint="repeat under one condition, or write the tasks",
         )
@@ -82,13 +82,13 @@ def prepare_main_task(reading: DocumentReader, main: PlacedTask, entries: list[R
         check_hidden_data(reading, main, entries)
         _add_accumulate(reading, main, collecting[0])
     for entry in entries:
-        following = entry.raw.get("next_call")
-        if following is not None and reading.read_mapping(following, entry.key_path("next_call")):
-            _accept_next_call(reading, main, entry, following)
+        call, path = entry.raw.get("next_call"), entry.build_key_path("next_call")
+        if call is not None and reading.read_mapping(call, path):
+            _accept_next_call(reading, main, entry, call)
 
 
 def _add_accumulate(reading: DocumentReader, main: PlacedTask, entry: RetryEntry) -> None:
-    place = entry.key_path("collect")
+    place = entry.build_key_path("collect")
     value = entry.raw["collect"]
     raw = {"path": value} if isinstance(value, str) else reading.read_mapping(value, place)
     raw = {} if value is True else raw or {}
@@ -115,7 +115,7 @@ def _accept_next_call(
     aliases = table.aliases if table is not None else {}
     for key, value in following.items():
         field = _find_field(main, key, aliases)
-        place = (*entry.key_path("next_call"), key)
+        place = (*entry.build_key_path("next_call"), key)
         try:
             main.raw[field] = _write_default(main.raw.get(field), value, ("iter.next_call", key))
         except NotAnExpressionError as problem:
@@ -178,9 +178,9 @@ def build_page_task(
         rules.append(_build_repeat_rule(reading, entry, to, target=main.task_name))
         at: Path = ("spec", "policy", "rules", index)
         moves[at] = entry.path
-        moves[(*at, "when")] = entry.key_path("when")
-        moves[(*at, "then", "set", "iter.next_call")] = entry.key_path("next_call")
-        moves[(*at, "then", "on_bound")] = entry.key_path("on_bound")
+        moves[(*at, "when")] = entry.build_key_path("when")
+        moves[(*at, "then", "set", "iter.next_call")] = entry.build_key_path("next_call")
+        moves[(*at, "then", "on_bound")] = entry.build_key_path("on_bound")
     rules.append({"else": {"then": {"do": "break" if is_last else "continue"}}})
     raw = {"name": f"{main.task_name}__page", "kind": "noop", "spec": {"policy": {"rules": rules}}}
     return PlacedTask(raw=raw, path=path, moves=moves)

@@ -54,7 +54,7 @@ class RetryEntry(Struct, frozen=True, kw_only=True):
     then: Path
     is_error: bool | None = None
 
-    def key_path(self, key: str) -> Path:
+    def build_key_path(self, key: str) -> Path:
         """Tell where a key of the entry stands."""
         return (*(self.path if key == "when" else self.then), key)
 
@@ -161,7 +161,7 @@ def refuse_condition(
     """Report a condition that cannot be joined with others."""
     reading.report_problem(
         "E104",
-        entry.key_path("when"),
+        entry.build_key_path("when"),
         f"the condition cannot be joined with others: {problem}",
         hint="write it as one {{ … }}",
     )
@@ -224,7 +224,7 @@ def read_waits(reading: DocumentReader, entry: RetryEntry) -> dict[str, Any]:
     elif backoff is not None and coercion.coerce_duration_s(backoff) is None:
         reading.report_problem(
             "E104",
-            entry.key_path("backoff"),
+            entry.build_key_path("backoff"),
             "expected one of none, fixed, linear, exponential or seconds, "
             f"found {describe_value(backoff)}",
         )
@@ -238,7 +238,7 @@ def read_waits(reading: DocumentReader, entry: RetryEntry) -> dict[str, Any]:
     for key in ("initial_delay", "delay_seconds", "delay"):
         if raw.get(key) is not None:
             waits["delay"] = raw[key]
-            reading.record_move(entry.key_path(key), (*entry.then, "delay"))
+            reading.record_move(entry.build_key_path(key), (*entry.then, "delay"))
     for key in ("max_delay", "jitter"):
         if raw.get(key) is not None:
             waits[key] = raw[key]

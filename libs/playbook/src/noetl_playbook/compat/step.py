@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from noetl_playbook.compat import arcs, case, placed_tasks, repeat, retry, sink
+from noetl_playbook.compat import arcs, case, legacy_keys, placed_tasks, repeat, retry, sink
 from noetl_playbook.compat.placed_tasks import (
     PlacedTask,
     insert_gates,
@@ -13,7 +13,6 @@ from noetl_playbook.compat.placed_tasks import (
 )
 from noetl_playbook.compat.retry import RetryEntry
 from noetl_playbook.compat.task import STRUCTURAL, prepend_error_rules, rewrite_task
-from noetl_playbook.sections import loops
 from noetl_playbook.source.document_reader import DocumentReader
 from noetl_playbook.source.problems import Path, write_flow
 
@@ -139,18 +138,20 @@ def _move_iterator(
     for task in tasks:
         if "iterator" not in task.raw:
             continue
-        here = (*task.path, "iterator")
-        value = reading.read_mapping(task.raw.pop("iterator"), here)
+        inner_path = (*task.path, "iterator")
+        value = reading.read_mapping(task.raw.pop("iterator"), inner_path)
         if len(tasks) > 1 or raw.get("loop") is not None:
             reading.report_problem(
                 "E501",
-                here,
+                inner_path,
                 "a task's iterator needs a step with one task and no loop",
                 hint="write the step's loop",
             )
         elif value is not None:
-            reading.record_move(here, (*path, "loop"))
-            return {**raw, "loop": loops.rewrite_iterator(reading, value, here, (*path, "loop"))}
+            reading.record_move(inner_path, (*path, "loop"))
+            loop_path = (*path, "loop")
+            loop = legacy_keys.rewrite_iterator(reading, value, inner_path, loop_path)
+            return {**raw, "loop": loop}
     return raw
 
 
@@ -257,7 +258,7 @@ def _build_task_pipeline(
 
 def _list_sinks(entries: list[RetryEntry]) -> list[tuple[Any, Path, str]]:
     return [
-        (entry.raw[key], entry.key_path(key), repeat.find_collected_path(entry))
+        (entry.raw[key], entry.build_key_path(key), repeat.find_collected_path(entry))
         for entry in entries
         for key in sink.KEYS
         if entry.raw.get(key) is not None

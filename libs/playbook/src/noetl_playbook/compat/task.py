@@ -4,9 +4,9 @@ from typing import Any
 
 from noetl_contracts import spelling
 from noetl_playbook.compat import retry
+from noetl_playbook.compat.legacy_keys import rename_task_keys
 from noetl_playbook.compat.retry import RetryEntry
 from noetl_playbook.model import tools
-from noetl_playbook.sections.legacy_keys import rename_task_keys
 from noetl_playbook.source.document_reader import DocumentReader
 from noetl_playbook.source.problems import Path, Severity
 
@@ -177,18 +177,18 @@ def prepend_error_rules(
     """Put the rules of error retries in front of a task's own."""
     if not entries:
         return raw
-    here = (*path, *_RULES)
+    inner_path = (*path, *_RULES)
     written = _find_written_rules(raw)
     rules = [retry.build_error_rule(reading, entry) for entry in entries]
     rebased: dict[Path, Path] = {
-        (*here, len(rules) + index): (*here, index) for index in range(len(written))
+        (*inner_path, len(rules) + index): (*inner_path, index) for index in range(len(written))
     }
     for index, entry in enumerate(entries):
-        at = (*here, index)
+        at = (*inner_path, index)
         rebased[at] = entry.path
-        rebased[(*at, "when")] = entry.key_path("when")
+        rebased[(*at, "when")] = entry.build_key_path("when")
         rebased[(*at, "then")] = entry.then
-        rebased[(*at, "then", "attempts")] = entry.key_path("max_attempts")
+        rebased[(*at, "then", "attempts")] = entry.build_key_path("max_attempts")
     reading.record_moves(rebased)
     spec = raw.get("spec") if isinstance(raw.get("spec"), dict) else {}
     policy = (spec or {}).get("policy")

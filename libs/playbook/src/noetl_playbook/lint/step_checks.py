@@ -19,9 +19,9 @@ _KNOWN = ", ".join(language_names.ALSO_KNOWN_AS)
 def check_arc_events(reading: DocumentReader, playbook: Playbook) -> None:
     """Report arcs that no end of their step takes."""
     for path, step in list_step_paths(reading, playbook):
-        for here, arc in list_arc_paths(step, path):
+        for inner_path, arc in list_arc_paths(step, path):
             if arc.on is not None:
-                _check_event(reading, step, arc.on, (*here, "on"))
+                _check_event(reading, step, arc.on, (*inner_path, "on"))
 
 
 def _check_event(reading: DocumentReader, step: Step, event: str, path: Path) -> None:
@@ -70,21 +70,21 @@ def check_streams(reading: DocumentReader, playbook: Playbook) -> None:
     chunked = list_stream_targets(playbook)
     for path, step in list_step_paths(reading, playbook):
         _check_producer(reading, step, path)
-        for here, arc in list_arc_paths(step, path):
-            _check_arc(reading, arc, here)
+        for inner_path, arc in list_arc_paths(step, path):
+            _check_arc(reading, arc, inner_path)
             target = by_name.get(arc.step)
             if arc.step not in chunked or target is None:
                 continue
             if arc.on != language_names.PARTIAL:
                 reading.report_problem(
                     "E206",
-                    (*here, "step"),
+                    (*inner_path, "step"),
                     f"'{arc.step}' is a stream target and the target of another arc",
                 )
             elif target.next or target.loop or any(task.stream for task in target.tool):
                 reading.report_problem(
                     "E206",
-                    (*here, "step"),
+                    (*inner_path, "step"),
                     f"stream target '{arc.step}' has next, loop or stream",
                 )
 
@@ -100,15 +100,15 @@ def _check_producer(reading: DocumentReader, step: Step, path: Path) -> None:
     for place, task in zip(reading.list_tasks(path), step.tool, strict=False):
         if task.stream is None:
             continue
-        here = (*place.path, "stream")
+        inner_path = (*place.path, "stream")
         if task.kind not in _KINDS:
             message = f"kind {task.kind} cannot stream"
             reading.report_problem(
-                "E403", here, message, hint=f"kinds: {', '.join(_KINDS)}", of_key=True
+                "E403", inner_path, message, hint=f"kinds: {', '.join(_KINDS)}", of_key=True
             )
         elif len(step.tool) > 1 or step.loop is not None:
             message = "a step that streams has one task and no loop"
-            reading.report_problem("E403", here, message, of_key=True)
+            reading.report_problem("E403", inner_path, message, of_key=True)
         for name, value, most in (
             ("chunk_rows", task.stream.chunk_rows, None),
             ("max_ahead", task.stream.max_ahead, None),
@@ -116,7 +116,7 @@ def _check_producer(reading: DocumentReader, step: Step, path: Path) -> None:
         ):
             if value < 1 or (most is not None and value > most):
                 bound = "is at least 1" if most is None else f"is between 1 and {most}"
-                reading.report_problem("E609", (*here, name), f"{name} {bound}")
+                reading.report_problem("E609", (*inner_path, name), f"{name} {bound}")
 
 
 _WAITING_KINDS = frozenset({"playbook", "external"})
@@ -206,10 +206,10 @@ def _check_bounds(reading: DocumentReader, path: Path, action: Action) -> None:
 
 def _check_target(reading: DocumentReader, path: Path, target: str) -> None:
     tasks = reading.list_tasks(path)
-    here = reading.find_task(path)
+    target_task = reading.find_task(path)
     names = [task.name for task in tasks]
     if target in _PREVIOUS:
-        if tasks and here is tasks[0]:
+        if tasks and target_task is tasks[0]:
             reading.report_problem("E204", (*path, "to"), "the first task has no previous one")
     elif target not in names:
         reading.report_problem(

@@ -287,12 +287,12 @@ def _check_names(
 ) -> None:
     read = syntax.list_names(tree)
     paths = syntax.list_paths(tree, read)
-    here = name_visibility.build_name_view(reading, site.path, known_names)
+    name_view = name_visibility.build_name_view(reading, site.path, known_names)
     asked_names = syntax.list_asked_names(tree) if reading.level is not Level.STRICT else None
-    for finding in here.judge_names(read, paths):
+    for finding in name_view.judge_names(read, paths):
         name, hint = finding.name, finding.hint
         if finding.is_unknown and reading.has_hints:
-            hint = reading.suggest_word(name, here.list_near_names(name))
+            hint = reading.suggest_word(name, name_view.list_near_names(name))
         reading.report_problem(
             finding.code,
             site.path,
@@ -327,13 +327,13 @@ def _check_inputs(
 
 def _first_missing(declared: Mapping[str, Any], keys: Keys) -> Keys | None:
     """Find how far a path leads to something that a mapping of the workload lacks."""
-    here: Any = declared
+    level: Any = declared
     for place, key in enumerate(keys):
-        if not isinstance(here, Mapping) or not here:
+        if not isinstance(level, Mapping) or not level:
             return None
-        if key not in here:
+        if key not in level:
             return keys[: place + 1]
-        here = here[key]
+        level = level[key]
     return None
 
 
@@ -344,10 +344,10 @@ def _report_input(
     known_names: KnownNames,
     keys: Keys,
 ) -> None:
-    here: Any = known_names.workload
+    level: Any = known_names.workload
     for key in keys[:-1]:
-        here = here[key]
-    near = spelling.find_nearest_word(keys[-1], here)
+        level = level[key]
+    near = spelling.find_nearest_word(keys[-1], level)
     is_slip = near is not None and spelling.is_spelling_slip(keys[-1], near)
     # A request may bring what looks like none of the declared ones.
     is_open = not is_slip and reading.level is not Level.STRICT

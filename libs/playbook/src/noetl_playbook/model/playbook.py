@@ -12,13 +12,13 @@ Number = int | float | str
 Expression = str | bool
 
 
-def document_key(field: str) -> str:
+def get_document_key(field: str) -> str:
     """Spell a field as the document does: `in_` is `in`, `api_version` is `apiVersion`."""
     return "apiVersion" if field == "api_version" else field.rstrip("_")
 
 
 class CanonicalValue(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename=document_key
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename=get_document_key
 ):
     """A value of the canonical model; absent fields hold their stated defaults."""
 

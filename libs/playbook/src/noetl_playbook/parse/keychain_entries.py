@@ -16,9 +16,9 @@ from noetl_playbook.sections.field_types import (
     MAPPING,
     TEXT,
     FieldType,
+    build_word_type,
     check_mapping_keys,
     spell_values,
-    word_type,
 )
 from noetl_playbook.source.document_reader import DocumentReader
 from noetl_playbook.source.problems import Path
@@ -46,7 +46,7 @@ KINDS = {
     "credential": EntryKind(fields={"credential": TEXT}),
     "secret_manager": EntryKind(
         fields={
-            "provider": word_type("aws", "aws_ssm", "vault", "env", "file", "gcp", "azure"),
+            "provider": build_word_type("aws", "aws_ssm", "vault", "env", "file", "gcp", "azure"),
             "auth": ANYTHING,
             "map": MAPPING,
         },
@@ -67,7 +67,7 @@ KIND_ALIASES = {"postgres_credential": "credential", "secrets": "secret_manager"
 _OF_ALL = {
     "name": TEXT,
     "kind": TEXT,
-    "scope": word_type("local", "shared", "global"),
+    "scope": build_word_type("local", "shared", "global"),
     "required": FLAG,
     "auto_renew": FLAG,
 }

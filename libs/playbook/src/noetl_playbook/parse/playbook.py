@@ -72,17 +72,6 @@ def parse_playbook(
     return parse_document(only_document, level=level, read_script=read_script)
 
 
-def parse_playbook_bytes(
-    data: bytes, *, level: Level = Level.TOLERANT
-) -> tuple[ParsedPlaybook, ...]:
-    """Read every playbook of a file's bytes, which must be UTF-8."""
-    try:
-        text = yaml_document.decode_text(data)
-    except UnreadableError as error:
-        return (report_unreadable(error, level=level),)
-    return parse_playbooks(text, level=level)
-
-
 def parse_playbooks(
     text: str, *, level: Level = Level.TOLERANT, read_script: ReadScript | None = None
 ) -> tuple[ParsedPlaybook, ...]:

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from noetl_playbook.compat import legacy_keys
 from noetl_playbook.compat.arcs import rename_arc_keys, rewrite_next
 from noetl_playbook.compat.step import rewrite_step
 from noetl_playbook.compat.task import REPEAT_FORMS
@@ -12,26 +13,20 @@ from noetl_playbook.model.playbook import Arc, Next, NextSpec, Step, StepSpec, T
 from noetl_playbook.parse.tasks import read_tasks, report_misplaced_fields
 from noetl_playbook.sections import loop_bounds
 from noetl_playbook.sections.auth_fields import check_auth
-from noetl_playbook.sections.legacy_keys import rename_keys
 from noetl_playbook.sections.limits import check_pool_name
 from noetl_playbook.sections.loops import read_loop
 from noetl_playbook.sections.policies import (
-    OLDER_SETS,
-    gather_sets,
     read_output,
     read_set_block,
-    rename_older_when,
 )
 from noetl_playbook.source.document_reader import DocumentReader, describe_value
-from noetl_playbook.source.problems import Path, nest_value, write_fragment
+from noetl_playbook.source.problems import Path
 
 STEPS_MAX = 20_000
 ARCS_MAX = 200
 _READ_HERE = frozenset(
     {"spec", "loop", "reduce", "tool", "output", "output_select", "set", "next", "description"}
 )
-_OLDER_STEP = {"name": "step", "args": "input", "with": "input"}
-_OLDER_SETS = {"vars": "ctx.", **OLDER_SETS}
 
 
 def read_workflow(reading: DocumentReader, value: Any, path: Path, *, loop_mode: Any) -> list[Step]:
@@ -56,7 +51,7 @@ def read_step(reading: DocumentReader, value: Any, path: Path, *, loop_mode: Any
     if not isinstance(value, dict):
         reading.report_wrong_type(path, "a step", value)
         return None
-    raw = _rename_older_keys(reading, value, path)
+    raw = legacy_keys.rename_step_keys(reading, value, path)
     raw_name = reading.read_text(raw.get("step"), (*path, "step"))
     if raw_name is not None:
         raw = rewrite_step(reading, raw, path, step=raw_name)
@@ -87,81 +82,6 @@ def read_step(reading: DocumentReader, value: Any, path: Path, *, loop_mode: Any
     fields["next"] = read_next(reading, raw, path)
     step: Step | None = reading.build_struct(Step, fields, path)
     return step
-
-
-def _rename_older_keys(
-    reading: DocumentReader, value: dict[str, Any], path: Path
-) -> dict[str, Any]:
-    """Spell a step's older keys as the canonical ones."""
-    renames = {old: new for old, new in _OLDER_STEP.items() if old != "name" or "step" not in value}
-    if "type" in value and "tool" not in value:
-        value = _rename_type(reading, value, path)
-    raw = rename_keys(reading, value, path, renames=renames)
-    raw = gather_sets(reading, raw, path, prefixes=_OLDER_SETS)
-    if "timeout" in raw:
-        raw = _move_timeout(reading, raw, path)
-    raw = rename_older_when(reading, raw, path) if "condition" in raw else raw
-    raw = _rewrite_when(reading, raw, path) if "when" in raw else raw
-    return _rewrite_admit_mode(reading, raw, path)
-
-
-def _rename_type(reading: DocumentReader, value: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Spell `type` as `tool`; a kind's name is told of with the fields that stand beside it."""
-    if not isinstance(value["type"], str):
-        return rename_keys(reading, value, path, renames={"type": "tool"})
-    reading.record_move((*path, "type"), (*path, "tool"))
-    return {("tool" if key == "type" else key): item for key, item in value.items()}
-
-
-def _rewrite_admit_mode(reading: DocumentReader, raw: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Rewrite the older admission mode `inclusive`."""
-    spec = raw.get("spec")
-    policy = spec.get("policy") if isinstance(spec, dict) else None
-    admit = policy.get("admit") if isinstance(policy, dict) else None
-    if not isinstance(admit, dict) or admit.get("mode") != "inclusive":
-        return raw
-    reading.report_problem(
-        "W902",
-        (*path, "spec", "policy", "admit", "mode"),
-        "admission mode 'inclusive' is an older form",
-        replacement="mode: exclusive",
-    )
-    admit_mode = {**admit, "mode": "exclusive"}
-    return {**raw, "spec": {**(spec or {}), "policy": {**(policy or {}), "admit": admit_mode}}}
-
-
-def _move_timeout(reading: DocumentReader, raw: dict[str, Any], path: Path) -> dict[str, Any]:
-    reading.report_problem(
-        "W902",
-        (*path, "timeout"),
-        "a step's timeout belongs under spec",
-        of_key=True,
-        replacement=write_fragment("spec", {"timeout": raw["timeout"]}),
-    )
-    reading.record_move((*path, "timeout"), (*path, "spec", "timeout"))
-    spec = raw.get("spec") if isinstance(raw.get("spec"), dict) else {}
-    fields = {key: item for key, item in raw.items() if key != "timeout"}
-    return {**fields, "spec": {"timeout": raw["timeout"], **(spec or {})}}
-
-
-def _rewrite_when(reading: DocumentReader, raw: dict[str, Any], path: Path) -> dict[str, Any]:
-    rules = [
-        {"when": raw["when"], "then": {"allow": True}},
-        {"else": {"then": {"allow": False}}},
-    ]
-    reading.report_problem(
-        "W902",
-        (*path, "when"),
-        "a step's 'when' is an older form",
-        of_key=True,
-        replacement=write_fragment("spec", nest_value(("policy", "admit", "rules"), rules)),
-    )
-    spec = dict(raw["spec"]) if isinstance(raw.get("spec"), dict) else {}
-    policy = dict(spec["policy"]) if isinstance(spec.get("policy"), dict) else {}
-    policy.setdefault("admit", {"rules": rules})
-    reading.record_move((*path, "when"), (*path, "spec", "policy", "admit", "rules", 0, "when"))
-    spec["policy"] = policy
-    return {**{key: item for key, item in raw.items() if key != "when"}, "spec": spec}
 
 
 def _read_step_spec(reading: DocumentReader, spec: dict[str, Any], path: Path) -> StepSpec:
@@ -219,15 +139,16 @@ def _read_step_loop(
             "E501", (*path, "reduce"), "a step has either 'loop' or 'reduce'", of_key=True
         )
     mode = spec.get("loop_mode", loop_mode)
-    here = (*path, "loop")
-    loop = read_loop(reading, raw["loop"], here, step_spec=spec, loop_mode=mode)
+    inner_path = (*path, "loop")
+    rewritten = legacy_keys.rewrite_loop(reading, raw["loop"], inner_path)
+    loop = read_loop(reading, rewritten, inner_path, step_spec=spec, loop_mode=mode)
     if loop is None:
         return None
     if loop.cursor is not None:
-        check_auth(reading, loop.cursor.auth, (*here, "cursor", "auth"))
-    loop_bounds.check_mode_blocks(reading, loop, here)
-    _check_engine_of(reading, here)
-    return loop_bounds.clamp_loop(reading, loop, here)
+        check_auth(reading, loop.cursor.auth, (*inner_path, "cursor", "auth"))
+    loop_bounds.check_mode_blocks(reading, loop, inner_path)
+    _check_engine_of(reading, inner_path)
+    return loop_bounds.clamp_loop(reading, loop, inner_path)
 
 
 def _read_step_reduce(reading: DocumentReader, raw: dict[str, Any], path: Path) -> Any:
@@ -239,8 +160,8 @@ def _read_step_reduce(reading: DocumentReader, raw: dict[str, Any], path: Path) 
 
 
 def _check_engine_of(reading: DocumentReader, path: Path) -> None:
-    here = (*path, "spec", "frame", "engine")
-    loop_bounds.check_frame_engine(reading, reading.find_written(here), here)
+    inner_path = (*path, "spec", "frame", "engine")
+    loop_bounds.check_frame_engine(reading, reading.find_written(inner_path), inner_path)
 
 
 def _fill_input(tasks: tuple[Task, ...], defaults: dict[str, Any]) -> tuple[Task, ...]:
@@ -252,23 +173,24 @@ def _fill_input(tasks: tuple[Task, ...], defaults: dict[str, Any]) -> tuple[Task
 
 def read_next(reading: DocumentReader, step: dict[str, Any], path: Path) -> Next | None:
     """Read where a step goes, in any spelling."""
-    here = (*path, "next")
+    inner_path = (*path, "next")
     value = rewrite_next(reading, step, path).get("next")
     if value is None:
         return None
-    raw = reading.read_mapping(value, here)
+    raw = reading.read_mapping(value, inner_path)
     if raw is None:
         return None
     for key in raw:
         if key not in ("spec", "arcs"):
-            reading.report_unknown((*here, key), ("spec", "arcs"))
-    spec_raw = reading.read_mapping(raw.get("spec"), (*here, "spec")) or {}
-    spec = NextSpec(**reading.read_fields(NextSpec, spec_raw, (*here, "spec"), other=("policy",)))
-    items = reading.read_list(raw.get("arcs"), (*here, "arcs"))
+            reading.report_unknown((*inner_path, key), ("spec", "arcs"))
+    spec_path = (*inner_path, "spec")
+    spec_raw = reading.read_mapping(raw.get("spec"), spec_path) or {}
+    spec = NextSpec(**reading.read_fields(NextSpec, spec_raw, spec_path, other=("policy",)))
+    items = reading.read_list(raw.get("arcs"), (*inner_path, "arcs"))
     if len(items) > ARCS_MAX:
-        reading.report_problem("E601", (*here, "arcs"), f"a step has at most {ARCS_MAX} arcs")
+        reading.report_problem("E601", (*inner_path, "arcs"), f"a step has at most {ARCS_MAX} arcs")
         items = items[:ARCS_MAX]
-    read = (read_arc(reading, item, (*here, "arcs", i)) for i, item in enumerate(items))
+    read = (read_arc(reading, item, (*inner_path, "arcs", i)) for i, item in enumerate(items))
     return Next(spec=spec, arcs=tuple(arc for arc in read if arc is not None))
 
 

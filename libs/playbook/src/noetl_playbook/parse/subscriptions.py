@@ -215,19 +215,27 @@ def _read_subscription_spec(
 def _read_source(
     reading: DocumentReader, spec: dict[str, Any], path: Path
 ) -> SubscriptionSource | None:
-    value, here = spec.get("source"), (*path, "source")
+    value, inner_path = spec.get("source"), (*path, "source")
     if isinstance(value, str):
         kind, subject, place = value, spec.get("subject"), (*path, "subject")
     elif isinstance(value, dict):
-        _check_keys(reading, value, here, map_fields_by_key(SubscriptionSource), _NOT_IN_SOURCE)
-        kind, subject, place = value.get("type", SOURCE), value.get("subject"), (*here, "subject")
+        _check_keys(
+            reading, value, inner_path, map_fields_by_key(SubscriptionSource), _NOT_IN_SOURCE
+        )
+        kind, subject, place = (
+            value.get("type", SOURCE),
+            value.get("subject"),
+            (*inner_path, "subject"),
+        )
     else:
-        reading.report_problem("E104", here, "'source' is required here", hint=_CANONICAL_SOURCE)
+        reading.report_problem(
+            "E104", inner_path, "'source' is required here", hint=_CANONICAL_SOURCE
+        )
         return None
     if kind != SOURCE:
         reading.report_problem(
             "E104",
-            here,
+            inner_path,
             f"source {describe_value(kind)} is not available: {SOURCE} alone is",
             hint=f"bring its messages to NATS, and write {_CANONICAL_SOURCE}",
         )
@@ -312,7 +320,7 @@ def _check_message_names(reading: DocumentReader) -> None:
             )
 
 
-def subscription_schema() -> Schema:
+def build_subscription_schema() -> Schema:
     """Describe the document as JSON Schema: the keys and types of its reader, never stricter."""
     _, components = msgspec.json.schema_components((Subscription,), ref_template="#/$defs/{name}")
     definitions = {name: describe_section(name, schema) for name, schema in components.items()}

@@ -193,18 +193,18 @@ def _read_fields(
     for origin, section in ((path, raw), ((*path, "spec"), spec)):
         ignored = shared if section is raw else tools.SPEC_KEYS
         for key, item in section.items():
-            here = (*origin, key)
+            inner_path = (*origin, key)
             if key in ignored or (section is raw and key in INLINE_DATABASE):
                 continue
             if table is not None and key not in table.known_fields:
                 shared_keys = _SHARED | set(REPEAT_FORMS) if section is raw else tools.SPEC_KEYS
                 known_keys = table.known_fields | shared_keys
-                reading.report_unknown(here, known_keys, what=f"field of kind {kind}")
+                reading.report_unknown(inner_path, known_keys, what=f"field of kind {kind}")
                 continue
             if section is spec and key not in tools.SPEC_FIELDS:
                 reading.report_problem(
                     "W902",
-                    here,
+                    inner_path,
                     f"'{key}' under spec is an older form",
                     of_key=True,
                     replacement=write_fragment(key, item),
@@ -213,18 +213,18 @@ def _read_fields(
             if canonical in task_fields and section is raw:
                 reading.report_problem(
                     "E403",
-                    here,
+                    inner_path,
                     f"'{key}' and another spelling of '{canonical}' are both written",
                     of_key=True,
                 )
             elif table is not None and canonical not in task_fields:
-                _check_field(reading, kind, canonical, item, here)
+                _check_field(reading, kind, canonical, item, inner_path)
             if item is not None:
-                written.setdefault(canonical, here)
+                written.setdefault(canonical, inner_path)
             task_fields.setdefault(
-                canonical, field_types.spell_field(reading, kind, canonical, item, here)
+                canonical, field_types.spell_field(reading, kind, canonical, item, inner_path)
             )
-            reading.add_templates(item, here)
+            reading.add_templates(item, inner_path)
     if table is not None:
         task_fields |= _find_object_name(reading, raw, path, kind=kind, given=given)
         fields = fill_fields(table, task_fields, given, path)
@@ -250,7 +250,7 @@ def _check_input_fields(reading: DocumentReader, fields: FilledFields, kind: str
     """Check inputs that fill fields as the fields that they fill."""
     for name, item in fields.given.items():
         if fields.own.get(name) is None:
-            _check_field(reading, kind, name, item, fields.field_path(name))
+            _check_field(reading, kind, name, item, fields.build_field_path(name))
 
 
 def _check_field(reading: DocumentReader, kind: str, name: str, value: Any, path: Path) -> None:
@@ -261,28 +261,32 @@ def _check_field(reading: DocumentReader, kind: str, name: str, value: Any, path
 def _check_nested_tasks(reading: DocumentReader, task_fields: dict[str, Any], path: Path) -> None:
     """Check the tasks inside a task, which `external` has: their kinds and the fields of these."""
     for which in tools.NESTED_FIELDS:
-        inside, here = task_fields.get(which), (*path, which)
+        inside, inner_path = task_fields.get(which), (*path, which)
         if not isinstance(inside, dict):
             continue
         kind = inside.get("kind")
         if kind not in tools.NESTED_KINDS:
             kinds = ", ".join(tools.NESTED_KINDS)
-            reading.report_problem("E403", here, f"'{which}' is a task of kind {kinds}")
+            reading.report_problem("E403", inner_path, f"'{which}' is a task of kind {kinds}")
             continue
         table = tools.KINDS[kind]
         for key in inside:
             if key not in table.known_fields | _NESTED_SHARED:
                 reading.report_unknown(
-                    (*here, key), table.known_fields | _NESTED_SHARED, what=f"field of {which}"
+                    (*inner_path, key),
+                    table.known_fields | _NESTED_SHARED,
+                    what=f"field of {which}",
                 )
         renamed = {table.aliases.get(str(key), str(key)): item for key, item in inside.items()}
         nested_fields = {key: item for key, item in renamed.items() if key not in _NESTED_SHARED}
         for key, item in nested_fields.items():
-            _check_field(reading, kind, key, item, (*here, key))
-        check_auth(reading, inside.get("auth"), (*here, "auth"))
-        fields = fill_fields(table, nested_fields, inside.get("input"), here)
+            _check_field(reading, kind, key, item, (*inner_path, key))
+        check_auth(reading, inside.get("auth"), (*inner_path, "auth"))
+        fields = fill_fields(table, nested_fields, inside.get("input"), inner_path)
         _check_input_fields(reading, fields, kind)
-        written = {key: (*here, key) for key, item in nested_fields.items() if item is not None}
+        written = {
+            key: (*inner_path, key) for key, item in nested_fields.items() if item is not None
+        }
         check_field_combination(reading, table, fields, written=written)
 
 

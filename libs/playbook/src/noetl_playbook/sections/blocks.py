@@ -15,9 +15,9 @@ from noetl_playbook.sections.field_types import (
     TEXT,
     TEXT_OR_LISTED,
     FieldType,
+    build_whole_number_type,
+    build_word_type,
     check_mapping_keys,
-    whole_number_type,
-    word_type,
 )
 from noetl_playbook.source.document_reader import DocumentReader, describe_value
 from noetl_playbook.source.problems import Path
@@ -35,7 +35,7 @@ CONTAINER_NESTED = ("runtime", "job")
 
 _SCRIPT = {"uri": TEXT, "sha256": TEXT, "source": MAPPING}
 _SOURCE = {
-    "type": word_type("file", "http", "s3", "gcs", "inline"),
+    "type": build_word_type("file", "http", "s3", "gcs", "inline"),
     "endpoint": TEXT,
     "method": FIELD_TYPES["http"]["method"],
     "headers": MAPPING,
@@ -48,10 +48,10 @@ _SOURCE = {
 _DEPS = {"packages": TEXT_OR_LISTED, "sys_path": TEXT_OR_LISTED, "venv_path": TEXT}
 _POOL = {
     "name": TEXT,
-    "min_size": whole_number_type(0),
-    "max_size": whole_number_type(1),
+    "min_size": build_whole_number_type(0),
+    "max_size": build_whole_number_type(1),
     "timeout": DURATION_ABOVE_0,
-    "max_waiting": whole_number_type(0),
+    "max_waiting": build_whole_number_type(0),
 }
 _SESSION = {"master": TEXT, "remote": TEXT, "app_name": TEXT, "conf": MAPPING}
 _RESOURCES = {"requests": MAPPING, "limits": MAPPING}
@@ -90,10 +90,10 @@ def _check_script(reading: DocumentReader, value: Any, path: Path) -> None:
         if value.get("uri") is None and not coercion.is_template(source):
             reading.report_problem("E104", path, "a script needs 'uri' or 'source'")
         return
-    here = (*path, "source")
-    check_mapping_keys(reading, _SOURCE, source, here, about="source")
-    auth_fields.check_auth(reading, source.get("auth"), (*here, "auth"))
-    check_headers(reading, source.get("headers"), (*here, "headers"))
+    inner_path = (*path, "source")
+    check_mapping_keys(reading, _SOURCE, source, inner_path, about="source")
+    auth_fields.check_auth(reading, source.get("auth"), (*inner_path, "auth"))
+    check_headers(reading, source.get("headers"), (*inner_path, "headers"))
     _check_address(reading, value.get("uri"), source, path)
 
 
@@ -169,13 +169,13 @@ def _check_items(
 ) -> None:
     """Check the mappings of a list."""
     for index, item in enumerate(value if isinstance(value, list) else ()):
-        here = (*path, index)
+        inner_path = (*path, index)
         if isinstance(item, dict):
-            check_mapping_keys(reading, fields, item, here, about=about)
+            check_mapping_keys(reading, fields, item, inner_path, about=about)
             if item.get(needed) is None:
-                reading.report_problem("E104", here, f"{about} needs '{needed}'")
+                reading.report_problem("E104", inner_path, f"{about} needs '{needed}'")
         elif not coercion.is_template(item):
-            reading.report_wrong_type(here, f"a mapping with '{needed}'", item)
+            reading.report_wrong_type(inner_path, f"a mapping with '{needed}'", item)
 
 
 def _make_keys_check(fields: Mapping[str, FieldType], about: str) -> Check:

@@ -54,7 +54,7 @@ class FilledFields(msgspec.Struct, frozen=True, kw_only=True):
             return name not in self.own and name not in self.given
         return self.find_field(name) is None
 
-    def field_path(self, name: str) -> Path:
+    def build_field_path(self, name: str) -> Path:
         """Tell where a field stands."""
         is_given = self.own.get(name) is None and name in self.given
         return (*self.path, "input", name) if is_given else (*self.path, name)
@@ -94,9 +94,9 @@ def check_field_combination(
     if table.name == "transfer":
         by_spark = transfer_ends.can_be_spark(fields.find_field("engine"))
         for which in ("source", "target"):
-            end, here = fields.find_field(which), fields.field_path(which)
+            end, inner_path = fields.find_field(which), fields.build_field_path(which)
             transfer_ends.check_end_location(
-                reading, which, end, here, by_spark=by_spark, severity=severity
+                reading, which, end, inner_path, by_spark=by_spark, severity=severity
             )
 
 

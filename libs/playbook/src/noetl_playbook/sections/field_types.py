@@ -20,7 +20,7 @@ class FieldType(msgspec.Struct, frozen=True, kw_only=True):
     schema: dict[str, Any]
 
 
-def choice_type(*choices: str) -> FieldType:
+def build_choice_type(*choices: str) -> FieldType:
     """Accept one of some words in any case."""
     lowered = frozenset(choice.lower() for choice in choices)
     spellings = sorted({*choices, *lowered})
@@ -32,7 +32,7 @@ def choice_type(*choices: str) -> FieldType:
     )
 
 
-def word_type(*choices: str) -> FieldType:
+def build_word_type(*choices: str) -> FieldType:
     """Accept one of some words as they are spelled."""
     return FieldType(
         expected=f"one of {', '.join(choices)}",
@@ -42,7 +42,7 @@ def word_type(*choices: str) -> FieldType:
     )
 
 
-def whole_number_type(least: int, most: int | None = None) -> FieldType:
+def build_whole_number_type(least: int, most: int | None = None) -> FieldType:
     """Accept a whole number within bounds."""
 
     def accepts_number(value: Any) -> bool:
@@ -114,13 +114,13 @@ _SQL = {
 }
 FIELD_TYPES: dict[str, dict[str, FieldType]] = {
     "http": {
-        "method": choice_type("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"),
+        "method": build_choice_type("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"),
         "url": TEXT,
         "params": MAPPING,
         "headers": MAPPING,
         "form": MAPPING,
         "files": MAPPING,
-        "response_type": choice_type("auto", "json", "text", "bytes", "ndjson"),
+        "response_type": build_choice_type("auto", "json", "text", "bytes", "ndjson"),
         "verify_ssl": FLAG,
         "follow_redirects": FLAG,
     },
@@ -152,17 +152,17 @@ FIELD_TYPES: dict[str, dict[str, FieldType]] = {
     },
     "playbook": {"path": TEXT, "version": TEXT, "return_step": TEXT, "wait": FLAG},
     "workbook": {"task": TEXT},
-    "artifact": {"action": choice_type("get", "put", "delete"), "uri": TEXT},
+    "artifact": {"action": build_choice_type("get", "put", "delete"), "uri": TEXT},
     "transfer": {
         "source": MAPPING,
         "target": MAPPING,
         "mapping": MAPPING,
-        "mode": choice_type("append", "insert", "replace", "upsert", "merge"),
-        "chunk_size": whole_number_type(1, 100_000),
-        "engine": choice_type("auto", "io", "spark"),
+        "mode": build_choice_type("append", "insert", "replace", "upsert", "merge"),
+        "chunk_size": build_whole_number_type(1, 100_000),
+        "engine": build_choice_type("auto", "io", "spark"),
     },
     "nats": {
-        "operation": choice_type(
+        "operation": build_choice_type(
             *("kv_get", "kv_put", "kv_delete", "kv_keys", "kv_purge"),
             *("js_publish", "js_get_msg", "js_stream_info"),
             *("object_put", "object_get", "object_delete", "object_list"),
@@ -174,7 +174,7 @@ FIELD_TYPES: dict[str, dict[str, FieldType]] = {
         "name": TEXT,
         "headers": MAPPING,
         "ttl": DURATION,
-        "seq": whole_number_type(1),
+        "seq": build_whole_number_type(1),
     },
     "container": {
         "image": TEXT,
@@ -185,8 +185,8 @@ FIELD_TYPES: dict[str, dict[str, FieldType]] = {
         "namespace": TEXT,
         "service_account": TEXT,
         "resources": MAPPING,
-        "backoff_limit": whole_number_type(0),
-        "restart_policy": choice_type("Never", "OnFailure"),
+        "backoff_limit": build_whole_number_type(0),
+        "restart_policy": build_choice_type("Never", "OnFailure"),
         "ttl_seconds_after_finished": DURATION,
         "runtime": MAPPING,
         "job": MAPPING,
@@ -194,11 +194,11 @@ FIELD_TYPES: dict[str, dict[str, FieldType]] = {
         **_SCRIPT,
     },
     "external": {
-        "mode": choice_type("callback", "signal", "approval"),
+        "mode": build_choice_type("callback", "signal", "approval"),
         "submit": MAPPING,
         "cancel": MAPPING,
         "correlation_key": TEXT,
-        "on_timeout": choice_type("fail", "continue"),
+        "on_timeout": build_choice_type("fail", "continue"),
         "schema": NAMED_OR_LISTED,
         "title": TEXT,
         "description": TEXT,
@@ -235,7 +235,7 @@ def spell_value(reading: DocumentReader, declared: FieldType | None, value: Any,
     """Give a value, its scalars as written if its type is text."""
     if declared is TEXT_OR_LISTED and isinstance(value, list):
         items = [(item, (*path, index)) for index, item in enumerate(value)]
-        return [spell_value(reading, TEXT, item, here) for item, here in items]
+        return [spell_value(reading, TEXT, item, inner_path) for item, inner_path in items]
     if declared not in (TEXT, TEXT_OR_LISTED) or not _is_text(value):
         return value
     return reading.read_text(value, path)
@@ -268,9 +268,9 @@ def check_mapping_keys(
     """Report keys of a mapping that are not known, and values of the wrong type."""
     known_keys = {*fields, *(spellings or {})}
     for key, item in value.items():
-        here = (*path, key)
+        inner_path = (*path, key)
         declared = fields.get((spellings or {}).get(key, key))
         if declared is None:
-            reading.report_unknown(here, known_keys, what=f"field of {about}")
+            reading.report_unknown(inner_path, known_keys, what=f"field of {about}")
         else:
-            check_field_value(reading, key, declared, item, here)
+            check_field_value(reading, key, declared, item, inner_path)

@@ -75,11 +75,11 @@ def _check_initial(reading: DocumentReader, incremental: Incremental, path: Path
         if incremental.type is None
         else StateType(incremental.type)
     )
-    here = (*path, "initial")
+    inner_path = (*path, "initial")
     try:
         initial = state_values.parse_state_value(value, type_)
-        here = (*path, "lag")
-        written = reading.find_written(here)
+        inner_path = (*path, "lag")
+        written = reading.find_written(inner_path)
         is_open = coercion.is_template(written)
         if (
             type_ is StateType.INTEGER
@@ -87,12 +87,14 @@ def _check_initial(reading: DocumentReader, incremental: Incremental, path: Path
             and coercion.coerce_number(written or 0) is None
         ):
             reading.report_problem(
-                "E104", here, f"lag is {describe_value(written)}: of integers it is a whole number"
+                "E104",
+                inner_path,
+                f"lag is {describe_value(written)}: of integers it is a whole number",
             )
         elif isinstance(incremental.lag, int | float):
             state_values.subtract_lag(initial, incremental.lag)
     except StateValueError as problem:
-        reading.report_problem("E104", here, str(problem))
+        reading.report_problem("E104", inner_path, str(problem))
 
 
 def _check_task(reading: DocumentReader, step: Step, incremental: Incremental, path: Path) -> None:

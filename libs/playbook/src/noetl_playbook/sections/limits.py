@@ -73,10 +73,10 @@ def _check_loop(reading: DocumentReader, loop: Loop, path: Path) -> None:
     fanout = loop.spec.fanout
     if fanout is None:
         return
-    here = (*path, "spec", "fanout")
+    inner_path = (*path, "spec", "fanout")
     if isinstance(fanout.partitions, int) and fanout.partitions > SHARDS_MAX:
         message = f"a fan-out has at most {SHARDS_MAX} shards"
-        reading.report_problem("E606", (*here, "partitions"), message)
+        reading.report_problem("E606", (*inner_path, "partitions"), message)
 
 
 def _check_reduce(reading: DocumentReader, reduce: Reduce, path: Path) -> None:

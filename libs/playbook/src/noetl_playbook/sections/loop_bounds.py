@@ -129,13 +129,13 @@ def check_mode_blocks(reading: DocumentReader, loop: Loop, path: Path) -> None:
     """Report what is written for another mode than the loop's."""
     mode = loop.spec.mode
     for name, suited in _MODE_FOR.items():
-        here = (*path, "spec", name)
-        written = reading.find_written(here)
+        inner_path = (*path, "spec", name)
+        written = reading.find_written(inner_path)
         if written is None or name in _USED.get(mode, ()):
             continue
         reading.report_problem(
             "E502",
-            here,
+            inner_path,
             f"'{name}' has no effect in mode {mode}",
             hint=_INSTEAD.get((mode, name), f"write mode: {suited}"),
             of_key=True,

@@ -17,9 +17,8 @@ from noetl_playbook.model.playbook import (
     Reduce,
     ReduceSpec,
 )
-from noetl_playbook.sections.legacy_keys import rename_keys
 from noetl_playbook.source.document_reader import DocumentReader, describe_value
-from noetl_playbook.source.problems import Path, Severity, write_flow, write_fragment
+from noetl_playbook.source.problems import Path, Severity
 
 MAX_IN_FLIGHT_MAX = 10_000
 CHUNK_ROWS_DEFAULT = 100
@@ -28,16 +27,6 @@ FANOUT_ALIASES = {"max_job_retries": "max_shard_retries"}
 
 _MAX_IN_FLIGHT_DEFAULT = {"sequential": 1, "parallel": 10, "chunked": 1, "cursor": 1, "fanout": 64}
 _FRAMED = ("chunked", "cursor", "fanout")
-_OLDER_LOOP = {"collection": "in", "element": "iterator", "item": "iterator", "as": "iterator"}
-_OLDER_ITERATOR = {"items": "in", "collection": "in", "item": "iterator", "element": "iterator"}
-_ITERATOR_KEYS = ("iterator", "element", "item", "as")
-_OLDER_SPEC = {
-    **dict.fromkeys(("concurrency", "max_concurrency", "parallelism"), "max_in_flight"),
-    "batch_size": "chunk_size",
-}
-_SPEC_KEYS = frozenset(
-    {"mode", "max_in_flight", "chunk_size", "frame", "fanout", "collect", "max_attempts", "policy"}
-)
 _RETURNS_ROWS = re.compile(r"\b(?:returning|select)\b", re.IGNORECASE)
 
 
@@ -48,16 +37,15 @@ def read_loop(
     if not isinstance(value, dict):
         reading.report_wrong_type(path, "a loop", value)
         return None
-    raw = _rename_older_keys(reading, value, path)
-    fields = reading.read_fields(Loop, raw, path, other=("spec",))
-    _check_loop_source(reading, raw, path)
+    fields = reading.read_fields(Loop, value, path, other=("spec",))
+    _check_loop_source(reading, value, path)
     spec = _read_loop_spec(
         reading,
-        raw,
+        value,
         path,
         step_spec=step_spec,
         loop_mode=loop_mode,
-        is_cursor=raw.get("cursor") is not None,
+        is_cursor=value.get("cursor") is not None,
     )
     iterator = fields.get("iterator")
     if iterator is None:
@@ -84,68 +72,6 @@ def is_default_in_flight(spec: LoopSpec) -> bool:
     return spec.max_in_flight in [_MAX_IN_FLIGHT_DEFAULT[mode] for mode in modes]
 
 
-def rewrite_iterator(
-    reading: DocumentReader, value: dict[str, Any], path: Path, loop_path: Path
-) -> dict[str, Any]:
-    """Write the older `iterator` of a task as the loop of its step, at `loop_path`."""
-    loop: dict[str, Any] = {"iterator": "item"}
-    spec: dict[str, Any] = {}
-    for key, item in value.items():
-        canonical = _OLDER_ITERATOR.get(key, key)
-        inner = _OLDER_SPEC.get(key, key)
-        if inner in _SPEC_KEYS:
-            spec[inner] = _rename_mode(item)
-            reading.record_move((*path, key), (*loop_path, "spec", inner))
-        else:
-            loop[canonical] = item
-            reading.record_move((*path, key), (*loop_path, canonical))
-    return {**loop, "spec": spec} if spec else loop
-
-
-def _rename_older_keys(
-    reading: DocumentReader, value: dict[str, Any], path: Path
-) -> dict[str, Any]:
-    """Spell older keys as canonical ones and move spec keys written on the loop down."""
-    if "collection" in value and not any(value.get(key) for key in _ITERATOR_KEYS):
-        value = _name_item(reading, value, path)
-    raw = rename_keys(reading, value, path, renames=_OLDER_LOOP)
-    keys = {key for key in raw if key in _SPEC_KEYS or key in _OLDER_SPEC}
-    if keys:
-        spec = dict(reading.read_mapping(raw.get("spec"), (*path, "spec")) or {})
-        for key in sorted(keys):
-            canonical = _OLDER_SPEC.get(key, key)
-            reading.report_problem(
-                "W902",
-                (*path, key),
-                f"'{key}' on the loop is an older form",
-                of_key=True,
-                replacement=write_fragment("spec", {canonical: _rename_mode(raw[key])}),
-            )
-            spec.setdefault(canonical, _rename_mode(raw.pop(key)))
-            reading.record_move((*path, key), (*path, "spec", canonical))
-        raw["spec"] = spec
-    return raw
-
-
-def _name_item(reading: DocumentReader, value: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Name the item of an older collection whose loop does not."""
-    fields = {("in" if key == "collection" else key): item for key, item in value.items()}
-    fields = {**fields, "iterator": "item"}
-    reading.report_problem(
-        "W902",
-        (*path, "collection"),
-        "'collection' is an older form",
-        of_key=True,
-        replacement=write_flow({"in": fields["in"], "iterator": "item"}),
-    )
-    reading.record_move((*path, "collection"), (*path, "in"))
-    return fields
-
-
-def _rename_mode(value: Any) -> Any:
-    return "parallel" if value == "async" else value
-
-
 def _check_loop_source(reading: DocumentReader, raw: dict[str, Any], path: Path) -> None:
     has_cursor = raw.get("cursor") is not None
     if "in" in raw and has_cursor:
@@ -165,7 +91,6 @@ def _read_loop_spec(
 ) -> LoopSpec:
     spec_path = (*path, "spec")
     spec = dict(reading.read_mapping(raw.get("spec"), spec_path) or {})
-    spec = rename_keys(reading, spec, spec_path, renames=_OLDER_SPEC)
     if "fanout" not in spec and step_spec.get("fanout") is not None:
         spec["fanout"] = step_spec["fanout"]
         reading.record_move((*path[:-1], "spec", "fanout"), (*spec_path, "fanout"))

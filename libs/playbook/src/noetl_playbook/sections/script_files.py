@@ -44,11 +44,11 @@ def read_script_file(reading: DocumentReader, script: dict[str, Any], path: Path
     name, scripts = find_script_file(script), reading.scripts
     if name is None or scripts is None or name in scripts.script_by_name:
         return
-    here = (*path, "uri")
+    inner_path = (*path, "uri")
     try:
         text = scripts.read_script(name)
     except ScriptFault as fault:
-        reading.report_problem("E202", here, str(fault), hint=fault.hint)
+        reading.report_problem("E202", inner_path, str(fault), hint=fault.hint)
         return
     data = text.encode()
     sha256 = script.get("sha256")
@@ -63,11 +63,13 @@ def read_script_file(reading: DocumentReader, script: dict[str, Any], path: Path
     )
     if len(data) > SCRIPT_BYTES_MAX:
         text = f"script {name!r:.200} has {len(data)} bytes, and at most {SCRIPT_BYTES_MAX}"
-        reading.report_problem("E605", here, f"{text} are carried with a playbook", hint=_ELSEWHERE)
+        reading.report_problem(
+            "E605", inner_path, f"{text} are carried with a playbook", hint=_ELSEWHERE
+        )
         return
     if size > SCRIPTS_BYTES_MAX:
         text = f"the scripts of the playbook have more than {SCRIPTS_BYTES_MAX} bytes"
-        reading.report_problem("E605", here, f"{text} with {name!r:.200}", hint=_ELSEWHERE)
+        reading.report_problem("E605", inner_path, f"{text} with {name!r:.200}", hint=_ELSEWHERE)
         return
     scripts.script_by_name[name] = text
 

@@ -15,11 +15,11 @@ from noetl_playbook.sections.field_types import (
     TEXT,
     TEXT_OR_LISTED,
     FieldType,
+    build_choice_type,
+    build_whole_number_type,
+    build_word_type,
     check_field_value,
     check_mapping_keys,
-    choice_type,
-    whole_number_type,
-    word_type,
 )
 from noetl_playbook.source.document_reader import DocumentReader
 from noetl_playbook.source.problems import Path, Severity
@@ -42,8 +42,8 @@ _FILE = {"uri": TEXT, "path": TEXT, "format": TEXT}
 _PARTED = {
     "table": TEXT_OR_LISTED,
     "partition_column": TEXT,
-    "partitions": whole_number_type(1, 10_000),
-    "partition": choice_type("auto"),
+    "partitions": build_whole_number_type(1, 10_000),
+    "partition": build_choice_type("auto"),
 }
 _SOURCES: dict[str, Fields] = {
     "http": _HTTP,
@@ -136,7 +136,7 @@ def _check_end(
             hint=f"type: {', '.join(by_type)}",
         )
     else:
-        check_field_value(reading, key, word_type(*by_type), value[key], (*path, key))
+        check_field_value(reading, key, build_word_type(*by_type), value[key], (*path, key))
     is_known = kind in by_type
     end_fields = (
         by_type[kind] if is_known else {k: ANYTHING for item in by_type.values() for k in item}

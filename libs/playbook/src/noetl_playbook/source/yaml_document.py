@@ -188,7 +188,7 @@ def read_documents(text: str) -> tuple[YamlDocument, ...]:
         events = yaml.parse(text, Loader=_LOADER)
         documents = tuple(_compose_documents(events, lines))
     except yaml.MarkedYAMLError as error:
-        raise _syntax_error(error, lines) from error
+        raise _build_syntax_error(error, lines) from error
     except (yaml.YAMLError, RecursionError) as error:
         raise UnreadableError(
             str(error) or "too deeply nested", TextPosition(line=1, column=1)
@@ -198,7 +198,7 @@ def read_documents(text: str) -> tuple[YamlDocument, ...]:
     return documents
 
 
-def _syntax_error(error: yaml.MarkedYAMLError, lines: tuple[str, ...]) -> UnreadableError:
+def _build_syntax_error(error: yaml.MarkedYAMLError, lines: tuple[str, ...]) -> UnreadableError:
     """Say what the parser says; what is never closed is placed where it opens."""
     problem = str(error.problem or "")
     mark = error.problem_mark or error.context_mark

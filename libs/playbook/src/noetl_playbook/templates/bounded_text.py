@@ -27,8 +27,8 @@ def replace_bounded(text: str, old: Any, new: Any, count: Any = -1) -> str:
     check_weight([old, new])
     old, new = str(old), str(new)
     limit = -1 if count is None else int(count)
-    found = text.count(old) if limit < 0 else min(text.count(old), limit)
-    check_length(len(text) + found * (len(new) - len(old)))
+    occurrences = text.count(old) if limit < 0 else min(text.count(old), limit)
+    check_length(len(text) + occurrences * (len(new) - len(old)))
     return text.replace(old, new, limit)
 
 

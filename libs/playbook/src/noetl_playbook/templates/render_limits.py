@@ -164,7 +164,7 @@ _LISTS = (list, tuple, AbstractSet, ValuesView, ItemsView)
 def check_weight(value: Any) -> None:
     """Admit a value that one operation visits as a whole; raises `LimitExceededError`."""
     if type(value) not in LEAVES and _is_heavy(value):
-        raise _too_heavy_error()
+        raise _build_too_heavy_error()
 
 
 def check_pair(left: Any, right: Any) -> None:
@@ -172,7 +172,7 @@ def check_pair(left: Any, right: Any) -> None:
     if type(left) in LEAVES or type(right) in LEAVES:
         return
     if _is_heavy(left) and _is_heavy(right):
-        raise _too_heavy_error()
+        raise _build_too_heavy_error()
 
 
 def check_search(container: Any, item: Any) -> None:
@@ -269,7 +269,7 @@ def _list_items(held: Any) -> Any:
     return list(held) if isinstance(held, _LISTS) else ()
 
 
-def _too_heavy_error() -> LimitExceededError:
+def _build_too_heavy_error() -> LimitExceededError:
     return LimitExceededError(
         f"an operation would visit more than {NODES_MAX} values that hold each other: "
         "name the part that is needed, or let a task do it"

@@ -64,12 +64,12 @@ def _follow_path(expression: nodes.Expr | None, workload: Mapping[str, Any], *, 
     if not isinstance(root, nodes.Name):
         return _UNKNOWN
     path = keys if root.name == "workload" else [root.name, *keys]
-    here: Any = workload
+    level: Any = workload
     for key in path:
-        is_member = isinstance(here, Mapping) and key in here
-        is_item = isinstance(here, list) and isinstance(key, int) and key < len(here)
+        is_member = isinstance(level, Mapping) and key in level
+        is_item = isinstance(level, list) and isinstance(key, int) and key < len(level)
         if is_member or is_item:
-            here = here[key]
+            level = level[key]
         else:
             return _UNKNOWN
-    return _follow_value(here, workload, hops=hops - 1)
+    return _follow_value(level, workload, hops=hops - 1)

@@ -130,13 +130,13 @@ def _find_fault(node: nodes.Node) -> SyntaxProblemError | None:
         name = type(node).__name__.lower()
         return SyntaxProblemError("E301", f"'{name}' {NOT_AVAILABLE}", line=node.lineno)
     if isinstance(node, nodes.Filter) and node.name not in environment.filters:
-        return _unknown_name_error("filter", node.name, environment.filters, node.lineno)
+        return _build_unknown_name_error("filter", node.name, environment.filters, node.lineno)
     if isinstance(node, nodes.Test) and node.name not in environment.tests:
-        return _unknown_name_error("test", node.name, environment.tests, node.lineno)
+        return _build_unknown_name_error("test", node.name, environment.tests, node.lineno)
     return None
 
 
-def _unknown_name_error(
+def _build_unknown_name_error(
     what: str, name: str, known_names: Iterable[str], line: int
 ) -> SyntaxProblemError:
     names = [known_name for known_name in known_names if known_name.isidentifier()]

@@ -175,7 +175,7 @@ def build_exported_rows(
 ) -> ExportedRows:
     """Write down what read models hold; a surface without rows is written as an empty one."""
     complete = {
-        surface: [rows.summed_row(surface, row) for row in found.get(surface, ())]
+        surface: [rows.select_checksum_columns(surface, row) for row in found.get(surface, ())]
         for surface in rows.SURFACES
     }
     plain: dict[str, list[dict[str, Any]]] = codec.decode_json(codec.encode_json(complete))
@@ -187,7 +187,7 @@ def build_exported_rows(
         version=version,
         exported_at=exported_at,
         rows=plain,
-        row_counts={surface: len(kept) for surface, kept in plain.items()},
+        row_counts={surface: len(surface_rows) for surface, surface_rows in plain.items()},
         rows_checksum=codec.compute_checksum(plain),
     )
 
@@ -197,8 +197,8 @@ def index_rows_by_key(
 ) -> dict[str, dict[str, Any]]:
     """Index plain rows by surface and key."""
     return {
-        surface: {str(row[rows.KEY_BY_SURFACE[surface]]): row for row in kept}
-        for surface, kept in found.items()
+        surface: {str(row[rows.KEY_BY_SURFACE[surface]]): row for row in surface_rows}
+        for surface, surface_rows in found.items()
     }
 
 
@@ -207,8 +207,8 @@ def build_surface_checksums(
 ) -> SurfaceChecksums:
     """Compare both sides, surface by surface."""
     ours = {
-        surface: codec.compute_checksum(found)
-        for surface, found in index_rows_by_key(exported_rows.rows).items()
+        surface: codec.compute_checksum(row_by_key)
+        for surface, row_by_key in index_rows_by_key(exported_rows.rows).items()
     }
     theirs = dict(replay["projection_checksums"])
     return SurfaceChecksums(

@@ -101,13 +101,13 @@ def _list_replay_problems(parts: EvidenceParts) -> Iterator[EvidenceProblem]:
             "replay_state", "replay", "the replayed state is not the one its checksum names"
         )
     yield from _list_surface_problems("replay", replay.surfaces, "rows")
-    for surface, found in replay.surfaces.items():
+    for surface, row_by_key in replay.surfaces.items():
         projection_checksum = replay.projection_checksums.get(surface)
         if projection_checksum is None:
             yield _build_problem(
                 "replay_checksum_missing", "replay", f"the replay has no checksum of {surface}"
             )
-        elif codec.compute_checksum(found) != projection_checksum:
+        elif codec.compute_checksum(row_by_key) != projection_checksum:
             yield _build_problem(
                 "replay_surface",
                 "replay",
@@ -185,7 +185,7 @@ def _list_live_problems(parts: EvidenceParts) -> Iterator[EvidenceProblem]:
     if exported_rows.exported_at.tzinfo is None:
         yield _build_problem("live_zone", "live_rows", "the time of the live rows has no zone")
     yield from _list_surface_problems("live_rows", exported_rows.rows, "live rows")
-    counts = {surface: len(found) for surface, found in exported_rows.rows.items()}
+    counts = {surface: len(surface_rows) for surface, surface_rows in exported_rows.rows.items()}
     if counts != exported_rows.row_counts:
         yield _build_problem(
             "live_counts",
@@ -200,17 +200,17 @@ def _list_live_problems(parts: EvidenceParts) -> Iterator[EvidenceProblem]:
 
 
 def _list_row_problems(parts: EvidenceParts) -> Iterator[EvidenceProblem]:
-    for surface, found in parts.live_rows.rows.items():
+    for surface, surface_rows in parts.live_rows.rows.items():
         key = rows.KEY_BY_SURFACE.get(surface)
         if key is None:
             continue
-        names = [row.get(key) for row in found]
+        names = [row.get(key) for row in surface_rows]
         if None in names:
             yield _build_problem("live_key", "live_rows", f"a row of {surface} has no {key}")
         elif len(set(names)) != len(names):
             yield _build_problem("live_twice", "live_rows", f"a row of {surface} is there twice")
         for field in _SCOPE:
-            if any(row.get(field) != getattr(parts.manifest, field) for row in found):
+            if any(row.get(field) != getattr(parts.manifest, field) for row in surface_rows):
                 yield _build_problem(
                     "live_stranger",
                     "live_rows",
@@ -234,13 +234,13 @@ def _list_checksum_problems(parts: EvidenceParts) -> Iterator[EvidenceProblem]:
         return
     if any(
         rows.KEY_BY_SURFACE[name] not in row
-        for name, found in exported_rows.rows.items()
-        for row in found
+        for name, surface_rows in exported_rows.rows.items()
+        for row in surface_rows
     ):
         return
     keyed = evidence.index_rows_by_key(exported_rows.rows)
     if checksums.live != {
-        surface: codec.compute_checksum(found) for surface, found in keyed.items()
+        surface: codec.compute_checksum(surface_rows) for surface, surface_rows in keyed.items()
     }:
         yield _build_problem(
             "checksums_live", "checksums", "the checksums are not those of the live rows"

@@ -141,12 +141,17 @@ class HistoryAuditor:
             return ProjectionParity.ABSENT, []
         if projected_rows.version != self._replay.state.version:
             return ProjectionParity.ELSEWHERE, []
-        found, expected = comparison.index_live_surfaces(projected_rows.rows), self._replay.surfaces
-        if comparison.compute_surface_checksums(found) == comparison.compute_surface_checksums(
-            expected
-        ):
+        live_surfaces, expected = (
+            comparison.index_live_surfaces(projected_rows.rows),
+            self._replay.surfaces,
+        )
+        if comparison.compute_surface_checksums(
+            live_surfaces
+        ) == comparison.compute_surface_checksums(expected):
             return ProjectionParity.SAME, []
-        changes = comparison.compare_values(_to_plain_values(expected), _to_plain_values(found))
+        changes = comparison.compare_values(
+            _to_plain_values(expected), _to_plain_values(live_surfaces)
+        )
         return ProjectionParity.DIFFERS, [
             f"projection: {'/'.join(change.path)} is {change.kind} against the replay"
             for change in changes[:DAMAGE_MAX]
@@ -154,4 +159,4 @@ class HistoryAuditor:
 
 
 def _to_plain_values(surfaces: comparison.Surfaces) -> Any:
-    return codec.decode_json(codec.encode_json(rows.summed_surfaces(surfaces)))
+    return codec.decode_json(codec.encode_json(rows.select_checksum_surfaces(surfaces)))

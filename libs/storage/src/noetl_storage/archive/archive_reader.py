@@ -4,7 +4,6 @@ A caller sees no difference: the events are the same, with the same versions and
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TypeVar
@@ -17,6 +16,7 @@ from noetl_contracts.ledger.archive_format import ArchiveManifest, ArchivePart, 
 from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.ledger.records import Append, AppendResult, HistoryHead, LineageLink
 from noetl_contracts.ledger.stored_event import StoredEvent
+from noetl_contracts.lru_cache import LruCache
 from noetl_storage.archive import archivist, units
 from noetl_storage.archive.lazy_parquet import parquet
 from noetl_storage.ledger import histories
@@ -41,9 +41,8 @@ class ArchiveReader:
     ) -> None:
         self._index = index
         self._store = store
-        self._cache_bytes = cache_bytes
-        self._manifests: OrderedDict[str, ArchiveManifest] = OrderedDict()
-        self._parts: OrderedDict[str, bytes] = OrderedDict()
+        self._manifests = LruCache[str, ArchiveManifest](entries_max=_MANIFESTS_MAX)
+        self._parts: LruCache[str, bytes] = LruCache(weight_max=cache_bytes)
 
     async def read_archived(
         self, execution_id: ExecutionId, *, after_version: int, events_max: int
@@ -90,7 +89,7 @@ class ArchiveReader:
         return stored_events[:room]
 
     async def _load_manifest(self, store: Payloads, unit: ManifestUnit) -> ArchiveManifest:
-        archive_manifest = self._manifests.get(unit.manifest_id)
+        archive_manifest = self._manifests.find_value(unit.manifest_id)
         if archive_manifest is None:
             archive_manifest = await units.find_manifest(store, unit)
             if archive_manifest is None:
@@ -98,18 +97,14 @@ class ArchiveReader:
                     f"manifest {unit.manifest_id} is not in the payload store, and its events are "
                     "not in the ledger"
                 )
-            self._manifests[unit.manifest_id] = archive_manifest
-            while len(self._manifests) > _MANIFESTS_MAX:
-                self._manifests.popitem(last=False)
+            self._manifests.keep_value(unit.manifest_id, archive_manifest)
         return archive_manifest
 
     async def _load_part(self, store: Payloads, unit: ManifestUnit, part: ArchivePart) -> bytes:
-        data = self._parts.pop(part.name, None)
+        data = self._parts.find_value(part.name)
         if data is None:
             data = await units.read_part(store, unit, part)
-        self._parts[part.name] = data
-        while sum(map(len, self._parts.values())) > self._cache_bytes and len(self._parts) > 1:
-            self._parts.popitem(last=False)
+            self._parts.keep_value(part.name, data, weight=len(data))
         return data
 
 

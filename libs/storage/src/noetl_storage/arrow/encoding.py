@@ -53,14 +53,14 @@ def expand_bytes(data: bytes, how: Compression, *, bytes_max: int = DECODED_BYTE
     """Undo `compress_bytes`, up to a length; raises `PayloadUnreadable`, and `PayloadTooLarge`."""
     try:
         with pa.CompressedInputStream(pa.BufferReader(data), how) as stream:
-            found: bytes = stream.read(bytes_max + 1)
+            expanded: bytes = stream.read(bytes_max + 1)
     except bounded_tables.BROKEN as failure:
         raise PayloadUnreadable(f"a payload does not decompress as {how}: {failure}") from failure
-    if len(found) > bytes_max:
+    if len(expanded) > bytes_max:
         raise build_too_large_error(
-            f"a payload of {len(data)} bytes, packed as {how},", len(found), bytes_max
+            f"a payload of {len(data)} bytes, packed as {how},", len(expanded), bytes_max
         )
-    return found
+    return expanded
 
 
 def is_packed(head: bytes) -> bool:
@@ -233,8 +233,8 @@ def has_plain_rows(schema: Any) -> bool:
         return True
     if any((field.metadata or {}).keys() & {_IS_JSON, _TYPE} for field in schema):
         return False
-    kept, path = codec.decode_json(about[_KEPT]), codec.decode_json(about[_PATH])
-    tasks = kept.get("tasks") if isinstance(kept, dict) else None
+    kept_keys, path = codec.decode_json(about[_KEPT]), codec.decode_json(about[_PATH])
+    tasks = kept_keys.get("tasks") if isinstance(kept_keys, dict) else None
     if not isinstance(tasks, dict) or len(tasks) != 1 or path != ["tasks", *tasks, "raw"]:
         return False
     # Columns that are named apart from the rows may be others, or in another order.
@@ -298,8 +298,8 @@ def _decode_table(data: bytes, *, bytes_max: int) -> Any:
     else:
         names = table.column_names
         rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-    kept, path = codec.decode_json(about[_KEPT]), tuple(codec.decode_json(about[_PATH]))
-    return _change_at_path(kept, path, lambda raw: {**raw, "rows": rows})
+    kept_keys, path = codec.decode_json(about[_KEPT]), tuple(codec.decode_json(about[_PATH]))
+    return _change_at_path(kept_keys, path, lambda raw: {**raw, "rows": rows})
 
 
 def _decode_column(field: Any, column: Any) -> list[Any]:

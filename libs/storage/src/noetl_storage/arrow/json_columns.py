@@ -147,10 +147,10 @@ def _parse_float(value: Any) -> float:
     if isinstance(value, str):
         if value in _FLOATS:
             return _FLOATS[value]
-        found = float(value)
-        if not math.isfinite(found) or Decimal(repr(found)) != Decimal(value):
+        number = float(value)
+        if not math.isfinite(number) or Decimal(repr(number)) != Decimal(value):
             raise ValueError("a float does not hold it exactly")
-        return found
+        return number
     if isinstance(value, bool) or not isinstance(value, _NUMBERS):
         raise ValueError("it is no number")  # noqa: TRY004 - a value, not an argument, is wrong
     if float(value) != value and not math.isnan(value):

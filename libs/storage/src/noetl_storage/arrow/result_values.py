@@ -44,12 +44,12 @@ async def gather_rows(value: Any, ref: PayloadRef, read: Read) -> Any:
     if task is None:
         return value
     try:
-        found = spread_table.find_spread_table(value, owner=ref)
+        spread = spread_table.find_spread_table(value, owner=ref)
     except (LocatorError, msgspec.ValidationError) as failure:
         raise PayloadUnreadable(f"the parts of {ref.sha256} cannot be used: {failure}") from failure
-    assert found is not None, "the task was found by its marker"
+    assert spread is not None, "the task was found by its marker"
     rows: list[Any] = []
-    for part in found.parts:
+    for part in spread.parts:
         # Large tables would keep the event loop from its heartbeats.
         rows += await asyncio.to_thread(read_table_rows, await read(part))
     return spread_table.replace_marker(value, task, rows)

@@ -70,16 +70,19 @@ def join_results(results: list[Any]) -> Any:
     ]
     if not is_table or not all(is_table):
         return results
-    found = [item for item in map(read_row_table, results) if item is not None]
-    names = list(dict.fromkeys(name for item in found for name in item.columns or ()))
-    whole: dict[str, Any] = {"columns": names, "rows": [row for item in found for row in item.rows]}
-    kinds = table_schema.unify_kinds([(item.kinds, item.columns or []) for item in found])
+    tables = [item for item in map(read_row_table, results) if item is not None]
+    names = list(dict.fromkeys(name for item in tables for name in item.columns or ()))
+    whole: dict[str, Any] = {
+        "columns": names,
+        "rows": [row for item in tables for row in item.rows],
+    }
+    kinds = table_schema.unify_kinds([(item.kinds, item.columns or []) for item in tables])
     if names and len(kinds) == len(names):
         whole["types"] = [table_schema.format_arrow_type(kinds[name]) for name in names]
     return whole
 
 
-def union_tables(parts: Sequence[RowTable], *, part_column: str) -> RowTable:
+def unite_tables(parts: Sequence[RowTable], *, part_column: str) -> RowTable:
     """Lay tables below each other; a column counts the parts from 0. Raises `UnlikeTypes`."""
     rows = [{**row, part_column: at} for at, item in enumerate(parts) for row in item.rows]
     named = [[*part.column_names(), part_column] for part in parts]
@@ -121,11 +124,11 @@ def _build_by_values(name: str, values: list[Any]) -> pa.Array:
     if len(kinds) > 1:
         return _build_texts(values)
     try:
-        found = pa.array(values)
+        array = pa.array(values)
     except (pa.ArrowException, OverflowError):
         return _build_texts(values)
     # A mapping without keys has no type that a query could name.
-    return _build_texts(values) if pa.types.is_struct(found.type) and not len(found.type) else found
+    return _build_texts(values) if pa.types.is_struct(array.type) and not len(array.type) else array
 
 
 def _build_numbers(name: str, values: list[Any], kinds: set[type]) -> pa.Array:

@@ -77,7 +77,7 @@ class MemoryIdentities:
         return [
             binding
             for binding in self._store.role_bindings.values()
-            if binding.issuer in ("", names.issuer) and _does_mean(binding, names)
+            if binding.issuer in ("", names.issuer) and _is_bound_to(binding, names)
         ]
 
     async def put_groups(self, groups: PersonGroups) -> None:
@@ -249,7 +249,7 @@ def _does_hold(binding: RoleBinding, tenant_id: TenantId, organization_id: Organ
     )
 
 
-def _does_mean(binding: RoleBinding, names: SubjectNames) -> bool:
+def _is_bound_to(binding: RoleBinding, names: SubjectNames) -> bool:
     if binding.subject_kind == SubjectKind.GROUP:
         return binding.subject in names.groups
     return (binding.subject_kind, binding.subject) == (names.kind, names.subject)

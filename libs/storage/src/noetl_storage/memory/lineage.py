@@ -90,13 +90,6 @@ class MemoryLineage:
         )
         return True
 
-    async def list_lineage_rows(
-        self, execution_id: ExecutionId, *, after: tuple[int, int] = (0, -1), rows_max: int
-    ) -> list[LineageRow]:
-        """Return the rows of an execution, in order, after a version and ordinal."""
-        rows = self._get_lineage(execution_id).rows
-        return [rows[key] for key in sorted(rows) if key > after][:rows_max]
-
     async def list_undelivered_rows(
         self, *, shard: int, shard_count: int, rows_max: int
     ) -> list[UndeliveredRow]:

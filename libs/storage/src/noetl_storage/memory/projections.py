@@ -67,10 +67,12 @@ class MemoryProjections:
             for execution, (old, new) in positions.items()
             if position_by_execution.get(execution, 0) == old
         }
-        for surface, found in list_latest_rows(rows, of=moved.keys()).items():
-            kept = self._get_surface(surface)
+        for surface, latest_rows in list_latest_rows(rows, of=moved.keys()).items():
+            row_by_key = self._get_surface(surface)
             key = KEY_BY_SURFACE[surface]
-            kept.update({(row["execution_id"], row[key]): copy_row(dict(row)) for row in found})
+            row_by_key.update(
+                {(row["execution_id"], row[key]): copy_row(dict(row)) for row in latest_rows}
+            )
         for row in results:
             if row["execution_id"] in moved:
                 self._store.result_by_id.setdefault(row["ref_id"], copy_row(dict(row)))
@@ -136,9 +138,9 @@ class MemoryProjections:
         """Forget one execution's rows and position, to be projected again."""
         self._store.position_by_execution.pop(execution_id, None)
         for surface in KEY_BY_SURFACE:
-            kept = self._get_surface(surface)
-            for key in [key for key in kept if key[0] == execution_id]:
-                del kept[key]
+            row_by_key = self._get_surface(surface)
+            for key in [key for key in row_by_key if key[0] == execution_id]:
+                del row_by_key[key]
         for ref_id in [row["ref_id"] for row in await self.list_results(execution_id)]:
             del self._store.result_by_id[ref_id]
 
@@ -386,8 +388,8 @@ class MemoryCheckpoints:
     ) -> list[CheckpointCommitted]:
         """Return the latest epoch of each shard that has one, by shard."""
         epochs = self._store.epochs_by_shard
-        found = [epochs.get((shard, shard_count), []) for shard in sorted(shards)]
-        return [checkpoints[-1] for checkpoints in found if checkpoints]
+        shard_epochs = [epochs.get((shard, shard_count), []) for shard in sorted(shards)]
+        return [checkpoints[-1] for checkpoints in shard_epochs if checkpoints]
 
     async def commit_epochs(
         self,

@@ -22,8 +22,8 @@ class MemorySnapshots:
 
     async def put_snapshot(self, snapshot: Snapshot) -> None:
         """Keep a snapshot unless a later one is there."""
-        known = self._store.snapshot_by_execution.get(snapshot.execution_id)
-        if known is None or known.version <= snapshot.version:
+        former = self._store.snapshot_by_execution.get(snapshot.execution_id)
+        if former is None or former.version <= snapshot.version:
             self._store.snapshot_by_execution[snapshot.execution_id] = snapshot
 
 
@@ -37,20 +37,20 @@ class MemoryPast:
         self, execution_id: ExecutionId, version: int
     ) -> Snapshot | None:
         """Return the latest snapshot that is not beyond a version, or None."""
-        kept = self._store.past_by_execution.get(execution_id, {})
-        latest = max((item for item in kept if item <= version), default=None)
-        return None if latest is None else kept[latest]
+        snapshot_by_version = self._store.past_by_execution.get(execution_id, {})
+        latest = max((item for item in snapshot_by_version if item <= version), default=None)
+        return None if latest is None else snapshot_by_version[latest]
 
     async def keep_snapshot(self, snapshot: Snapshot, *, spacing_versions: int) -> None:
         """Keep a snapshot unless one stands so close before it; thin out those before."""
-        kept = self._store.past_by_execution.setdefault(snapshot.execution_id, {})
+        snapshot_by_version = self._store.past_by_execution.setdefault(snapshot.execution_id, {})
         close = range(snapshot.version - spacing_versions, snapshot.version + 1)
-        if not any(version in close for version in kept):
-            kept[snapshot.version] = snapshot
+        if not any(version in close for version in snapshot_by_version):
+            snapshot_by_version[snapshot.version] = snapshot
         span, seen = compute_thinned_span(spacing_versions), set[int]()
-        for version in sorted(kept) if span > 1 else ():
+        for version in sorted(snapshot_by_version) if span > 1 else ():
             if version // span in seen:
-                del kept[version]
+                del snapshot_by_version[version]
             seen.add(version // span)
 
     async def prune_snapshots(self, *, ended_s: float, executions_max: int) -> int:
@@ -106,12 +106,12 @@ class MemoryCatalog:
             for catalog_entry in self._list_owned(entry.tenant_id, entry.organization_id)
             if catalog_entry.path == entry.path and catalog_entry.version < 0
         ]
-        known = next((draft for draft in drafts if _is_same_playbook(draft, entry)), None)
-        if known is not None:
-            return known
-        kept = structs.replace(entry, version=-len(drafts) - 1, created_at=self._store.now())
-        self._store.catalog.append(kept)
-        return kept
+        same_draft = next((draft for draft in drafts if _is_same_playbook(draft, entry)), None)
+        if same_draft is not None:
+            return same_draft
+        draft_entry = structs.replace(entry, version=-len(drafts) - 1, created_at=self._store.now())
+        self._store.catalog.append(draft_entry)
+        return draft_entry
 
     async def find_playbook(
         self,

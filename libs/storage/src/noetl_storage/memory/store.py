@@ -177,11 +177,13 @@ class MemoryStore:
 
         Raises `RequestKnown`, or `PlaybookOutdated` for a playbook with a later version.
         """
-        known = next(
+        settled_request = next(
             (catalog_entry for catalog_entry in self.catalog if catalog_entry.catalog_id == latest),
             None,
         )
-        if known is not None and any(_is_later_version(item, known) for item in self.catalog):
+        if settled_request is not None and any(
+            _is_later_version(item, settled_request) for item in self.catalog
+        ):
             raise PlaybookOutdated(f"catalog entry {latest} is not the latest of its path")
         if self.find_request(request) is not None:
             raise RequestKnown(

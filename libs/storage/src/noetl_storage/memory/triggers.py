@@ -105,16 +105,16 @@ class MemorySchedules:
     async def put_schedule(self, schedule: Schedule) -> Schedule:
         """Keep a schedule under its name; one that is there keeps its identity and its past."""
         earlier = self._store.schedule_by_place.get(_get_schedule_key(schedule))
-        kept = schedule
+        stored = schedule
         if earlier is not None:
-            kept = structs.replace(
+            stored = structs.replace(
                 schedule,
                 schedule_id=earlier.schedule_id,
                 revision=earlier.revision + 1,
                 last_at=earlier.last_at,
                 last_execution_id=earlier.last_execution_id,
             )
-        return self._keep_schedule(kept)
+        return self._keep_schedule(stored)
 
     async def find_schedule(
         self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
@@ -134,13 +134,13 @@ class MemorySchedules:
 
     async def switch_schedule(self, schedule: Schedule) -> bool:
         """Keep whether a schedule is enabled, and its next time; False when it was changed."""
-        known = self._store.schedule_by_place.get(_get_schedule_key(schedule))
-        if known is None or known.revision != schedule.revision:
+        stored = self._store.schedule_by_place.get(_get_schedule_key(schedule))
+        if stored is None or stored.revision != schedule.revision:
             return False
         self._keep_schedule(
             structs.replace(
-                known,
-                revision=known.revision + 1,
+                stored,
+                revision=stored.revision + 1,
                 is_enabled=schedule.is_enabled,
                 next_at=schedule.next_at,
             )
@@ -172,32 +172,32 @@ class MemorySchedules:
         request: Request,
     ) -> ExecutionId | None:
         """Ask for an execution and move on; None when the schedule is no longer as it was read."""
-        known = self._find_unchanged(schedule)
-        if known is None:
+        unchanged = self._find_unchanged(schedule)
+        if unchanged is None:
             return None
         execution_id = await self._requests.submit_request(request)
         self._keep_schedule(
             structs.replace(
-                known, next_at=next_at, last_at=nominal_at, last_execution_id=execution_id
+                unchanged, next_at=next_at, last_at=nominal_at, last_execution_id=execution_id
             )
         )
         return execution_id
 
     async def skip_times(self, schedule: Schedule, *, next_at: datetime | None) -> bool:
         """Move on without an execution; False when the schedule is no longer as it was read."""
-        known = self._find_unchanged(schedule)
-        if known is None:
+        unchanged = self._find_unchanged(schedule)
+        if unchanged is None:
             return False
-        self._keep_schedule(structs.replace(known, next_at=next_at))
+        self._keep_schedule(structs.replace(unchanged, next_at=next_at))
         return True
 
     def _find_unchanged(self, schedule: Schedule) -> Schedule | None:
-        known = self._store.schedule_by_place.get(_get_schedule_key(schedule))
-        is_same = known is not None and (
-            (known.schedule_id, known.revision, known.next_at, known.is_enabled)
+        stored = self._store.schedule_by_place.get(_get_schedule_key(schedule))
+        is_same = stored is not None and (
+            (stored.schedule_id, stored.revision, stored.next_at, stored.is_enabled)
             == (schedule.schedule_id, schedule.revision, schedule.next_at, True)
         )
-        return known if is_same else None
+        return stored if is_same else None
 
     def _keep_schedule(self, schedule: Schedule) -> Schedule:
         self._store.schedule_by_place[_get_schedule_key(schedule)] = schedule

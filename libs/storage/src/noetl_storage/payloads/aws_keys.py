@@ -53,18 +53,18 @@ class AwsKeys:
 
     def wrap_key(self, key: bytes, context: Mapping[str, str]) -> bytes:
         """Wrap a key with it; raises `StorageUnavailable`, `StorageMisconfigured`."""
-        found = self._call_kms(
+        response = self._call_kms(
             "encrypt", KeyId=self._key, Plaintext=key, EncryptionContext=dict(context)
         )
-        wrapped: bytes = found["CiphertextBlob"]
+        wrapped: bytes = response["CiphertextBlob"]
         return wrapped
 
     def unwrap_key(self, key_id: str, wrapped: bytes, context: Mapping[str, str]) -> bytes:
         """Return a key; raises `PayloadKeyUnknown`, `PayloadSealBroken`, and as `wrap_key` does."""
-        found = self._call_kms(
+        response = self._call_kms(
             "decrypt", KeyId=key_id, CiphertextBlob=wrapped, EncryptionContext=dict(context)
         )
-        key: bytes = found["Plaintext"]
+        key: bytes = response["Plaintext"]
         return key
 
     def _call_kms(self, name: str, **given: Any) -> Any:

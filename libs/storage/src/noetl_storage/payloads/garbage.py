@@ -54,7 +54,7 @@ async def list_named_garbage(
         old = [item for item in page if item.modified_at < before]
         garbage += [item for item in old if _get_kind(item) == WAVES]
         garbage += await _list_unknown_executions(owner, old, references)
-        garbage += [one async for one in _iterate_gone_slices(owner, old, shelf)]
+        garbage += [name async for name in _iterate_gone_slices(owner, old, shelf)]
     return garbage + [
         version for version in _list_older_versions(versions) if version.modified_at < before
     ]

@@ -264,7 +264,7 @@ class PayloadStore:
 
         Content keeps its digest and every reference holds. What was never sealed is sealed now.
         """
-        changed = kept = 0
+        changed = unchanged = 0
         for place in (
             *object_keys.list_content_prefixes(owner),
             object_keys.build_owned_prefix(owner),
@@ -274,8 +274,8 @@ class PayloadStore:
                     done = await self._run_call(
                         object_info.key, self._reseal_object, owner, object_info.key
                     )
-                    changed, kept = changed + done, kept + (not done)
-        return changed, kept
+                    changed, unchanged = changed + done, unchanged + (not done)
+        return changed, unchanged
 
     async def _run_call(
         self, key: str, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs

@@ -1,12 +1,12 @@
 """Objects in S3 buckets that playbooks name, with the credentials that they name."""
 
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from noetl_contracts import codec
+from noetl_contracts.lru_cache import LruCache
 from noetl_storage.payloads.s3 import open_client, translate_errors
 from noetl_storage.payloads.thread_runner import ThreadRunner
 from noetl_storage.ports.errors import StorageMisconfigured
@@ -22,7 +22,7 @@ class S3Buckets:
 
     def __init__(self, *, threads: ThreadRunner) -> None:
         self._threads = threads
-        self._client_by_account: OrderedDict[str, Any] = OrderedDict()
+        self._client_by_account = LruCache[str, Any](entries_max=_CLIENTS_MAX)
 
     async def read_object(
         self, account: Mapping[str, Any], bucket: str, key: str, *, bytes_max: int
@@ -76,7 +76,7 @@ class S3Buckets:
         if not access_key or not secret_key:
             raise StorageMisconfigured("the credential needs access_key and secret_key")
         name = codec.digest_hex(codec.encode_canonical(dict(account)))
-        client = self._client_by_account.get(name)
+        client = self._client_by_account.find_value(name)
         if client is None:
             try:
                 client = open_client(
@@ -89,10 +89,7 @@ class S3Buckets:
             except ValueError as problem:
                 text = f"the credential's region cannot be used: {problem}"
                 raise StorageMisconfigured(text) from problem
-            self._client_by_account[name] = client
-        self._client_by_account.move_to_end(name)
-        while len(self._client_by_account) > _CLIENTS_MAX:
-            self._client_by_account.popitem(last=False)
+            self._client_by_account.keep_value(name, client)
         return client
 
 

@@ -201,11 +201,6 @@ class LineageRows(Protocol):
         before stay as delivered as they were.
         """
 
-    async def list_lineage_rows(
-        self, execution_id: ExecutionId, *, after: tuple[int, int] = (0, -1), rows_max: int
-    ) -> list[LineageRow]:
-        """Return the rows of an execution, in order, after a version and ordinal."""
-
     async def list_undelivered_rows(
         self, *, shard: int, shard_count: int, rows_max: int
     ) -> list[UndeliveredRow]:
@@ -218,7 +213,7 @@ class LineageRows(Protocol):
         """Forget an execution's lineage, so that it is derived again; False when it has none."""
 
 
-class ObjectRows(Protocol):
+class BusinessObjects(Protocol):
     """Reads the rows of business objects; an object has one in each execution that changed it."""
 
     async def list_objects(

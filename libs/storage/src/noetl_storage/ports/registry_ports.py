@@ -246,4 +246,7 @@ class Sessions(Protocol):
         """End every session of a person; return how many were open."""
 
     async def forget_sessions(self, *, before: datetime, sessions_max: int) -> int:
-        """Remove sessions that were over before a time, the oldest first; return how many."""
+        """Remove sessions that were over before a time, the oldest first; return how many.
+
+        The planner calls it for each new session: no sweep is needed.
+        """

@@ -166,7 +166,7 @@ def build_stored_event(record: asyncpg.Record) -> StoredEvent:
 
 
 def _build_shown_event(record: asyncpg.Record) -> StoredEvent:
-    """Return what the sealed columns say, without the text beside them."""
+    """Return what the columns say; the ledger's audit compares it with the text beside them."""
     event = {"event_type": stored_event.get_event_tag(record["event_type"]), **record["context"]}
     event |= {name: record[name] for name in ("result", "error") if record[name] is not None}
     return StoredEvent(

@@ -74,10 +74,10 @@ def _lock_folder(folder: Path) -> int | None:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            found = os.fstat(descriptor)
+            status = os.fstat(descriptor)
             # The former holder may have removed the folder, and another may have its name by now.
-            is_there = os.path.samestat(found, folder.lstat())
-            if is_there and found.st_uid == os.geteuid() and stat.S_ISDIR(found.st_mode):
+            is_there = os.path.samestat(status, folder.lstat())
+            if is_there and status.st_uid == os.geteuid() and stat.S_ISDIR(status.st_mode):
                 return descriptor
         os.close(descriptor)
     return None

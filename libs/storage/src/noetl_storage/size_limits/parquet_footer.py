@@ -13,7 +13,7 @@ from noetl_storage.size_limits.parquet_pages import (
     LIST,
     STRUCT,
     CompactReader,
-    TooManyThings,
+    TooManyElements,
 )
 from noetl_storage.size_limits.refusals import MalformedBytes, PayloadTooLarge
 
@@ -117,7 +117,7 @@ def check_footer_size(source: Any, *, bytes_max: int) -> None:
                 reader.skip_value(kind)
     except IndexError as failure:
         raise MalformedBytes("the summary of a Parquet file is cut off") from failure
-    except TooManyThings as failure:
+    except TooManyElements as failure:
         raise PayloadTooLarge(
             f"the summary of a Parquet file describes more than {things_max} columns of row "
             "groups and the like: write it in fewer row groups"

@@ -30,7 +30,7 @@ _CODECS = {"SNAPPY": "snappy", "GZIP": "gzip", "BROTLI": "brotli", "ZSTD": "zstd
 _STATISTICS_THINGS_MAX = 1000
 
 
-class TooManyThings(MalformedBytes):
+class TooManyElements(MalformedBytes):
     """There are more descriptions than a reader of them all may hold in memory."""
 
 
@@ -44,7 +44,7 @@ class CompactReader:
     def __init__(self, data: bytes, *, things_max: int) -> None:
         self.at = 0
         self._data = data
-        self._things_left = things_max
+        self._elements_left = things_max
 
     def iterate_fields(self) -> Iterator[tuple[int, int]]:
         """Yield number and type of each field of a structure; its value is to be read or skipped.
@@ -78,9 +78,9 @@ class CompactReader:
             count = self._read_varint() & 0xFFFFFFFF
         kind = head & 15
         if kind not in _NUMBERS and kind not in _WIDTH:
-            self._things_left -= count
-            if self._things_left < 0:
-                raise TooManyThings("there are more descriptions than are read")
+            self._elements_left -= count
+            if self._elements_left < 0:
+                raise TooManyElements("there are more descriptions than are read")
         return count, kind
 
     def skip_value(self, kind: int, depth: int = _DEPTH_MAX) -> None:
@@ -228,15 +228,15 @@ def _decompress_page(data: bytes, size: int, codec: str) -> bytes:
 
 def _decompress_hadoop_lz4(data: bytes, size: int) -> bytes:
     """Undo what Hadoop calls LZ4: blocks, each behind the lengths of what it was and is."""
-    found = bytearray()
+    unpacked = bytearray()
     while data:
         plain, packed = int.from_bytes(data[:4]), int.from_bytes(data[4:8])
-        if packed > len(data) - 8 or len(found) + plain > size:
+        if packed > len(data) - 8 or len(unpacked) + plain > size:
             raise MalformedBytes("a page is packed as LZ4 in neither way")
         block = data[8 : 8 + packed]
-        found += pa.decompress(block, decompressed_size=plain, codec="lz4_raw", asbytes=True)
+        unpacked += pa.decompress(block, decompressed_size=plain, codec="lz4_raw", asbytes=True)
         data = data[8 + packed :]
-    return bytes(found)
+    return bytes(unpacked)
 
 
 def _read_page(source: Any, at: int, end: int) -> ParquetPage:

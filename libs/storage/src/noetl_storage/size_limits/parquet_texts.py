@@ -76,10 +76,10 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
     """Read a number of seven bits a byte, and return it with where it ends."""
     varint = shift = 0
     while True:
-        one = data[at]
+        byte = data[at]
         at += 1
-        varint |= (one & 127) << shift
-        if one < 128:  # noqa: PLR2004 - the high bit says that more follows
+        varint |= (byte & 127) << shift
+        if byte < 128:  # noqa: PLR2004 - the high bit says that more follows
             return varint, at
         shift += 7
 
@@ -212,10 +212,10 @@ def _read_to_end(lengths: DeltaLengths) -> None:
 def join_split_values(values: bytes, width: int) -> bytes:
     """Put values together of which all first bytes stand first, then all second ones, and so on."""
     count = len(values) // max(1, width)
-    found = bytearray(count * width)
+    joined = bytearray(count * width)
     for place in range(width):
-        found[place::width] = values[place * count : (place + 1) * count]
-    return bytes(found)
+        joined[place::width] = values[place * count : (place + 1) * count]
+    return bytes(joined)
 
 
 class DictionaryTexts(Struct, kw_only=True):

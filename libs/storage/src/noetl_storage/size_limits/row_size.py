@@ -85,8 +85,8 @@ def _weigh_lists(array: Any, bytes_max: int) -> Weights:
     kind = array.type
     if isinstance(array, pa.ListViewArray | pa.LargeListViewArray):
         lengths = _fill_nulls(pc.list_value_length(array).cast(pa.int64()), 0)
-        each = _find_heaviest(_weigh_elements(array.values, bytes_max))
-        return pc.add_checked(pc.multiply_checked(lengths, each), _VALUE_BYTES)
+        heaviest = _find_heaviest(_weigh_elements(array.values, bytes_max))
+        return pc.add_checked(pc.multiply_checked(lengths, heaviest), _VALUE_BYTES)
     if isinstance(array, pa.FixedSizeListArray):
         array = array.cast(pa.large_list(kind.value_type))
     places = array.offsets.cast(pa.int64())

@@ -111,20 +111,20 @@ class DiskTier:
     def evict_least_used(self) -> None:
         """Count what is there; above the bound, remove the least recently used files."""
         with self._mutex:
-            found: list[tuple[float, int, Path]] = []
+            copies: list[tuple[float, int, Path]] = []
             for file in self._place.iterdir():
                 try:
                     about = file.stat()
                     if _is_part_abandoned(file):
                         file.unlink()
                     elif not file.name.endswith(segment_directory.PART):
-                        found.append((about.st_mtime, about.st_size, file))
+                        copies.append((about.st_mtime, about.st_size, file))
                 except FileNotFoundError:
                     continue
-            self._used = sum(size for _, size, _ in found)
+            self._used = sum(size for _, size, _ in copies)
             if self._used <= self._bytes_max:
                 return
-            for _, size, file in sorted(found):
+            for _, size, file in sorted(copies):
                 if self._used <= self._bytes_max * _LOW_WATER:
                     break
                 file.unlink(missing_ok=True)

@@ -41,10 +41,10 @@ def open_segment_directory(directory: Path, *, store_url: str) -> Path:
 
 def _check_private(root: Path) -> None:
     """Anyone may make directories in shared memory: take none that another user prepared."""
-    found = root.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+    status = root.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         raise SegmentDirectoryRefused(f"{root} is not a directory of this user")
-    if found.st_mode & 0o077:
+    if status.st_mode & 0o077:
         raise SegmentDirectoryRefused(f"{root} is open to other users: give it mode 0700")
 
 

@@ -106,10 +106,10 @@ def describe_refusals(routes: Iterable[BaseRoute]) -> None:
     for route in routes:
         handlers = route.route_handlers if isinstance(route, HTTPRoute) else ()
         for handler in handlers:
-            handler.responses = {**_refusal_responses(), **(handler.responses or {})}
+            handler.responses = {**_document_refusals(), **(handler.responses or {})}
 
 
-def _refusal_responses() -> dict[int, ResponseSpec]:
+def _document_refusals() -> dict[int, ResponseSpec]:
     return {
         int(status): ResponseSpec(
             data_container=Problem,
@@ -231,7 +231,7 @@ def create_app(services: ApiServices) -> Litestar:
             TokenRefused: problems.show_token_refused,
             # JSON that is no JSON either: its reader gave up before its end.
             RecursionError: lambda request, _: problems.show_api_error(
-                request, bodies.too_deep_error()
+                request, bodies.build_too_deep_error()
             ),
             Exception: problems.show_unexpected,
         },

@@ -295,7 +295,7 @@ def lose_command(draft: DecisionDraft, fact: facts.CommandLost) -> None:
     if fact.is_release or command_state.losses + 1 < command_state.attempts_max:
         commands.reissue_command(draft, command_state, _loss_reason(fact))
         return
-    error = _worker_lost_error(command_state, fact.reason)
+    error = _build_worker_lost_error(command_state, fact.reason)
     if command_state.batch is UNSET:
         fail_command(draft, command_state, error, worker_id=command_state.worker_id)
     elif batches.lose_batch(draft, command_state, error=error):
@@ -327,7 +327,7 @@ def _lose_slot(draft: DecisionDraft, command_state: CommandState, fact: facts.Co
         fail_command(
             draft,
             command_state,
-            _worker_lost_error(command_state, fact.reason),
+            _build_worker_lost_error(command_state, fact.reason),
             worker_id=command_state.worker_id,
         )
         return
@@ -365,7 +365,7 @@ def _loss_reason(fact: facts.CommandLost) -> str:
     return command_events.RELEASED if fact.is_release else fact.reason
 
 
-def _worker_lost_error(command_state: CommandState, reason: str) -> ErrorObject:
+def _build_worker_lost_error(command_state: CommandState, reason: str) -> ErrorObject:
     return ErrorObject(
         kind="worker_lost",
         code="WORKER_LOST",

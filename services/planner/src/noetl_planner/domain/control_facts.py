@@ -5,8 +5,7 @@ A paused execution dispatches nothing; what runs may finish, and its bounds in t
 
 from typing import assert_never
 
-from noetl_contracts.events import execution_events
-from noetl_contracts.events import loop_events as events
+from noetl_contracts.events import execution_events, loop_events
 from noetl_contracts.events.command_events import RELEASED
 from noetl_contracts.ids import CommandId
 from noetl_contracts.requests import facts
@@ -85,12 +84,14 @@ def _resize_loop(draft: DecisionDraft, run: RunState) -> bool:
     if loop.spec.mode == "sequential" or not isinstance(loop.spec.max_in_flight, str):
         return False
     try:
-        wanted = items.render_in_flight(draft, loop, evaluation.build_scope(draft), run.step)
+        limit = items.render_in_flight(draft, loop, evaluation.build_scope(draft), run.step)
     except Refusal:
         return False
-    if wanted == loop_state.max_in_flight:
+    if limit == loop_state.max_in_flight:
         return False
-    draft.append_event(events.LoopResized(step=run.step, run_id=run.run_id, max_in_flight=wanted))
+    draft.append_event(
+        loop_events.LoopResized(step=run.step, run_id=run.run_id, max_in_flight=limit)
+    )
     return True
 
 

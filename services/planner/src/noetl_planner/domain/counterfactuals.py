@@ -216,8 +216,8 @@ class Counterfactual:
                 self._key_by_run[event.run_id] = key
         for command in commands:
             key = self._key_by_run[command.run_id]
-            told = f"{self.work_by_key.get(key, '')}{describe_work(command)}"
-            self.work_by_key[key] = codec.digest_hex(told.encode())
+            described = f"{self.work_by_key.get(key, '')}{describe_work(command)}"
+            self.work_by_key[key] = codec.digest_hex(described.encode())
 
 
 def describe_work(command: Command) -> str:
@@ -252,12 +252,12 @@ def _describe_item(command: Command) -> list[Any]:
 def compare_work(recorded: Counterfactual, decided: Counterfactual) -> list[DecidedStep]:
     """Tell of each activation how it would have ended, and what that rests on."""
     ended = {outcome.key: outcome for outcome in decided.list_steps()}
-    found = [
+    differences = [
         DecidedStep(key=key, basis=_find_basis(key, recorded, decided), outcome=outcome)
         for key, outcome in ended.items()
     ]
     undecided = [key for key in decided.list_open() if key not in ended]
-    return found + [DecidedStep(key=key, basis=Basis.UNKNOWN) for key in undecided]
+    return differences + [DecidedStep(key=key, basis=Basis.UNKNOWN) for key in undecided]
 
 
 def _find_basis(key: RunKey, recorded: Counterfactual, decided: Counterfactual) -> Basis:

@@ -57,7 +57,7 @@ def decide(
         for command_state in sent
         if command_state.target is not None and command_state.command_id in state.offered
     }
-    commands = [command_messages.build_command(draft, live) for live in sent]
+    commands = [command_messages.build_command(draft, offer) for offer in sent]
     return Decision(
         commands=[item for item in commands if item.command_id not in offered],
         offers=[

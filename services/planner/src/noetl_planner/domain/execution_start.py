@@ -89,8 +89,12 @@ def _merge_request(
     inherited_state: facts.InheritedState | None,
 ) -> Mapping[str, Any]:
     """Return the inputs: those given, over those of the execution that is repeated."""
-    given = _read_given_workload(draft, fact)
-    return given if inherited_state is None else merge_deeply(inherited_state.workload, given)
+    given_workload = _read_given_workload(draft, fact)
+    return (
+        given_workload
+        if inherited_state is None
+        else merge_deeply(inherited_state.workload, given_workload)
+    )
 
 
 def _read_given_workload(draft: DecisionDraft, fact: facts.ExecutionRequested) -> Mapping[str, Any]:

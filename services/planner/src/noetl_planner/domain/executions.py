@@ -58,9 +58,9 @@ def find_ready_step(draft: DecisionDraft) -> str | None:
     waiting = sorted(
         (name for name in state.tokens if name not in running), key=program.order.__getitem__
     )
-    live = running | set(state.tokens)
+    live_steps = running | set(state.tokens)
     for name in waiting:
-        if not any(program.can_reach(other, name) for other in live if other != name):
+        if not any(program.can_reach(other, name) for other in live_steps if other != name):
             return name
     if running:
         return None

@@ -271,7 +271,7 @@ def is_first_request(work: ExecutionWork) -> bool:
     )
 
 
-def redelivery_delay_s(delivery: Delivery, place: int = 0) -> float:
+def compute_redelivery_delay_s(delivery: Delivery, place: int = 0) -> float:
     """Say when a delivery comes again: later each time, and apart from those that it came with."""
     return _DELAY_S * (min(delivery.delivery_count, _DELAYS_MAX) + place)
 

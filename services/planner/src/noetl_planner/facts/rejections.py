@@ -47,7 +47,7 @@ def answer_parents(batches: Sequence[FactBatch], reason: str) -> list[FactBatch]
 UNREADABLE = (PayloadCorrupt, PayloadUnreadable, PayloadSealBroken, ResultMalformed)
 
 
-def make_unreadable_error(failure: Exception) -> ErrorObject:
+def build_unreadable_fact_error(failure: Exception) -> ErrorObject:
     """Make the error of who needs a payload which no patience makes readable."""
     kind = "storage_quota"
     text = f"what the next step depends on cannot be read: {failure}"

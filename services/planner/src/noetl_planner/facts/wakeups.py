@@ -56,7 +56,7 @@ class Wakeups:
                 fact_batches.append(wakeup[1])
         return fact_batches
 
-    def next_wakeup_in_s(self, now: datetime, *, at_most_s: float) -> float:
+    def compute_next_wakeup_s(self, now: datetime, *, at_most_s: float) -> float:
         """Return the seconds until something is due, at most `at_most_s`."""
         instants = [queue[0][0] for queue in (self._queue, self._put_back) if queue]
         if not instants:

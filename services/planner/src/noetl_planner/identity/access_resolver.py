@@ -60,7 +60,7 @@ class AccessResolver:
         owner = self._choose_owner(principal, bindings, tenant, organization)
         grants = select_grants(bindings, *owner)
         if not grants:
-            raise _no_role_error(principal, owner)
+            raise _build_no_role_error(principal, owner)
         return Access(
             principal=principal, tenant_id=owner[0], organization_id=owner[1], grants=grants
         )
@@ -121,7 +121,7 @@ class AccessResolver:
                 OrganizationId(organization or principal.home[1]),
             )
             if chosen != principal.home:
-                raise _no_role_error(principal, chosen)
+                raise _build_no_role_error(principal, chosen)
             return chosen
         owners = {(binding.tenant_id, binding.organization_id) for binding in bindings}
         named = {
@@ -133,7 +133,7 @@ class AccessResolver:
         home_tenant, home_organization = self._home
         if not named:
             wanted = tenant or home_tenant, organization or home_organization
-            raise _no_role_error(principal, (TenantId(wanted[0]), OrganizationId(wanted[1])))
+            raise _build_no_role_error(principal, (TenantId(wanted[0]), OrganizationId(wanted[1])))
         # The one where a role was given first, so that nobody's later binding leads elsewhere.
         chosen_tenant, chosen_organization = min(
             (_rank_binding(binding), (binding.tenant_id, binding.organization_id))
@@ -170,7 +170,7 @@ def _rank_binding(binding: RoleBinding) -> tuple[datetime, int]:
     return binding.created_at or datetime.min.replace(tzinfo=UTC), int(binding.binding_id)
 
 
-def _no_role_error(principal: Principal, owner: _Owner) -> NoRole:
+def _build_no_role_error(principal: Principal, owner: _Owner) -> NoRole:
     return NoRole(
         "no_role",
         f"{principal.name} has no role in tenant {owner[0][:80]!r}, organization {owner[1][:80]!r}",

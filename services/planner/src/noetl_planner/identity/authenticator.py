@@ -2,7 +2,6 @@
 
 import hmac
 import secrets
-from collections import OrderedDict
 from datetime import datetime
 from http.cookies import CookieError, SimpleCookie
 
@@ -20,6 +19,7 @@ from noetl_contracts.identity.role_bindings import (
     SubjectKind,
 )
 from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.lru_cache import LruCache
 from noetl_planner.identity.openid import browser_sessions
 from noetl_planner.identity.openid.browser_sessions import (
     KEY_ISSUER,
@@ -102,7 +102,7 @@ class Authenticator:
         self._sign_in = sign_in
         self.browsers = browsers if sign_in is None else browsers or sign_in.browsers
         self._noted_at: dict[str, datetime] = {}
-        self._noted_groups: OrderedDict[tuple[str, str], PersonGroups] = OrderedDict()
+        self._noted_groups = LruCache[tuple[str, str], PersonGroups](entries_max=_NOTED_MAX)
 
     async def authenticate_request(self, evidence: Evidence) -> Principal | None:
         """Return who asks, None where nothing was shown; raises `NotSignedIn`."""
@@ -248,7 +248,7 @@ class Authenticator:
     async def _note_groups(self, principal: Principal) -> None:
         """Keep the groups of who signed in: what they leave running is checked without them."""
         name = (principal.issuer, principal.id)
-        noted = self._noted_groups.get(name)
+        noted = self._noted_groups.find_value(name)
         seen_at = principal.groups_at or self._clock.now()
         if noted is not None and (
             noted.seen_at >= seen_at
@@ -259,9 +259,7 @@ class Authenticator:
             issuer=name[0], subject=name[1], groups=principal.groups, seen_at=seen_at
         )
         await self._identities.put_groups(groups)
-        self._noted_groups[name] = groups
-        while len(self._noted_groups) > _NOTED_MAX:
-            self._noted_groups.popitem(last=False)
+        self._noted_groups.keep_value(name, groups)
 
 
 def _find_cookie(header: str, name: str) -> str | None:

@@ -4,8 +4,6 @@ Schedules, webhooks, triggers and rules act for who put them, and child executio
 the first one. Their roles are looked up when something begins.
 """
 
-from collections import OrderedDict
-
 from msgspec import Struct, structs
 
 from noetl_chassis.clock import Clock
@@ -13,6 +11,7 @@ from noetl_contracts.identity import actors
 from noetl_contracts.identity.actors import Actor, ActorKind
 from noetl_contracts.identity.role_bindings import LOCAL_ISSUER
 from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.lru_cache import LruCache
 from noetl_planner.identity.access_resolver import AccessResolver
 from noetl_planner.identity.denials import Denial, DenialLog
 from noetl_planner.identity.permissions import Permission
@@ -51,7 +50,7 @@ class AuthorAccess:
         self._identities = identities
         self._resolver = resolver
         self._clock = clock
-        self._remembered: OrderedDict[_Key, tuple[_AuthorRoles, float]] = OrderedDict()
+        self._remembered = LruCache[_Key, tuple[_AuthorRoles, float]](entries_max=_REMEMBERED_MAX)
 
     async def find_fault(
         self,
@@ -108,14 +107,11 @@ class AuthorAccess:
     ) -> _AuthorRoles:
         key = (structs.replace(author, via=None), tenant_id, organization_id)
         now_s = self._clock.monotonic_s()
-        remembered = self._remembered.get(key)
+        remembered = self._remembered.find_value(key)
         if remembered is not None and now_s - remembered[1] < REMEMBERED_S:
             return remembered[0]
         roles = await self._find_roles(author, tenant_id, organization_id)
-        self._remembered[key] = (roles, now_s)
-        self._remembered.move_to_end(key)
-        while len(self._remembered) > _REMEMBERED_MAX:
-            self._remembered.popitem(last=False)
+        self._remembered.keep_value(key, (roles, now_s))
         return roles
 
     async def _find_roles(
@@ -124,10 +120,14 @@ class AuthorAccess:
         groups: tuple[str, ...] = ()
         seen = ""
         if author.issuer != LOCAL_ISSUER:
-            kept = await self._identities.find_groups(issuer=author.issuer, subject=author.id)
-            groups = () if kept is None else kept.groups
+            person_groups = await self._identities.find_groups(
+                issuer=author.issuer, subject=author.id
+            )
+            groups = () if person_groups is None else person_groups.groups
             seen = "; groups of the latest sign-in, " + (
-                "none is known" if kept is None else f"{kept.seen_at:%Y-%m-%d %H:%M} UTC"
+                "none is known"
+                if person_groups is None
+                else f"{person_groups.seen_at:%Y-%m-%d %H:%M} UTC"
             )
         principal = Principal(
             kind=author.kind,

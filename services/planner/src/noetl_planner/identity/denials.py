@@ -1,6 +1,6 @@
 """Denials: refused requests as records of administration, few of them for each who is refused."""
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from datetime import datetime
 
 from msgspec import Struct
@@ -9,6 +9,7 @@ from noetl_chassis.clock import Clock
 from noetl_contracts.identity.actors import Actor, ActorKind
 from noetl_contracts.identity.administration import NewRecord, Outcome
 from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.lru_cache import LruCache
 from noetl_storage.ports.identity_ports import AdministrationLog
 
 ACTION = "access.denied"
@@ -45,7 +46,7 @@ class DenialLog:
     def __init__(self, administration: AdministrationLog, clock: Clock) -> None:
         self._administration = administration
         self._clock = clock
-        self._counts: OrderedDict[tuple[str, ...], _Count] = OrderedDict()
+        self._counts = LruCache[tuple[str, ...], _Count](entries_max=_SUBJECTS_MAX)
         self._minute: datetime | None = None
         self._recorded: Counter[tuple[str, ...]] = Counter()
 
@@ -56,16 +57,14 @@ class DenialLog:
         # Accounts of two tenants may have the same name.
         place = denial.tenant_id, denial.organization_id
         key = (*place, actor.kind, actor.issuer, actor.id, denial.route, denial.reason)
-        count = self._counts.get(key)
+        count = self._counts.find_value(key)
         if count is not None and (now - count.recorded_at).total_seconds() < EVERY_S:
             count.unrecorded += 1
             return
         if not self._has_room(now, denial):
             return
         before = 0 if count is None else count.unrecorded
-        self._counts[key] = _Count(now)
-        while len(self._counts) > _SUBJECTS_MAX:
-            self._counts.popitem(last=False)
+        self._counts.keep_value(key, _Count(now))
         await self._administration.append_record(
             NewRecord(
                 tenant_id=denial.tenant_id,

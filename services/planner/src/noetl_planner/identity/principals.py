@@ -135,7 +135,7 @@ def select_grants(
     bindings: Iterable[RoleBinding], tenant_id: TenantId, organization_id: OrganizationId
 ) -> tuple[Grant, ...]:
     """Return what bindings grant in one organization; a role of a later release grants nothing."""
-    known = {str(role) for role in Role}
+    role_names = {str(role) for role in Role}
     return tuple(
         Grant(
             role=Role(binding.role),
@@ -145,5 +145,5 @@ def select_grants(
         for binding in bindings
         if binding.tenant_id == tenant_id
         and binding.organization_id in (organization_id, ALL_ORGANIZATIONS)
-        and binding.role in known
+        and binding.role in role_names
     )

@@ -103,7 +103,7 @@ class LoopCollector:
                 result=ResultEnvelope(
                     status="error", context=result_envelope.build_inline_context(loop_result)
                 ),
-                error=rejections.make_unreadable_error(failure),
+                error=rejections.build_unreadable_fact_error(failure),
             )
 
     async def _write_result(self, of: FinishedLoop, loop: LoopState) -> ResultEnvelope:
@@ -154,14 +154,14 @@ class LoopCollector:
         return structs.replace(reference, row_count=len(listed))
 
     async def _collect_level(self, of: FinishedLoop, loop: LoopState) -> PartsCollected:
-        found = [
+        parts = [
             codec.encode_json(LoopPart(index=event.slot, key=str(event.slot), result=event.result))
             async for event in self._iterate_frame_ends(of, loop)
             if event.frame_index == loop.level
         ]
-        reference = await self._put_part_list(of, found)
+        reference = await self._put_part_list(of, parts)
         return PartsCollected(
-            run_id=loop.run_id, level=loop.level, parts_ref=reference, parts=len(found)
+            run_id=loop.run_id, level=loop.level, parts_ref=reference, parts=len(parts)
         )
 
     def _iterate_units(self, of: FinishedLoop, loop: LoopState) -> AsyncIterator[UnitResult]:
@@ -364,7 +364,7 @@ class LoopCollector:
         ]
         loaded: dict[str, Any] = {}
         for item in await asyncio.gather(
-            *(result_values.load_stored_result(self._load, each) for each in stored)
+            *(result_values.load_stored_result(self._load, reference) for reference in stored)
         ):
             loaded |= item
         return result_envelope.make_payload_finder(loaded)

@@ -1,6 +1,5 @@
 """States and programs kept in memory: accelerators that may be dropped at any time."""
 
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -8,6 +7,7 @@ from noetl_contracts import codec
 from noetl_contracts.errors import Permanent
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger.records import CatalogEntry
+from noetl_contracts.lru_cache import LruCache
 from noetl_contracts.payloads import PayloadRef
 from noetl_contracts.requests.facts import ExecutionRequested, FactBatch
 from noetl_planner.domain.decision.program import Program
@@ -41,9 +41,8 @@ class StateCache:
     def __init__(self, *, ledger: LedgerReader, snapshots: Snapshots, states_max: int) -> None:
         self._ledger = ledger
         self._snapshots = snapshots
-        self._states_max = states_max
-        self._states: OrderedDict[ExecutionId, ExecutionState] = OrderedDict()
-        self._ended: OrderedDict[ExecutionId, ExecutionState] = OrderedDict()
+        self._states = LruCache[ExecutionId, ExecutionState](entries_max=states_max)
+        self._ended = LruCache[ExecutionId, ExecutionState](entries_max=_ENDED_MAX)
 
     async def take_state(self, batch: FactBatch, *, is_beginning: bool = False) -> ExecutionState:
         """Take a state out: who takes it puts it back once what it led to is committed.
@@ -51,7 +50,7 @@ class StateCache:
         With `is_beginning` a history is believed not to exist; the append finds out if it does.
         Raises `ForeignExecution`.
         """
-        state = self._states.get(batch.execution_id) or self._ended.get(batch.execution_id)
+        state = self._find_state(batch.execution_id)
         if state is None and is_beginning:
             return build_empty_state(batch.execution_id, batch.tenant_id, batch.organization_id)
         if state is None:
@@ -66,24 +65,21 @@ class StateCache:
         False when a later one is kept: what was begun beside the turns may have gone on meanwhile.
         """
         take_changes(state)
-        execution_state = self._states.get(state.execution_id) or self._ended.get(
-            state.execution_id
-        )
-        if execution_state is not None and execution_state.version > state.version:
+        held = self._find_state(state.execution_id)
+        if held is not None and held.version > state.version:
             return False
         self.drop_state(state.execution_id)
-        kept, most = (
-            (self._ended, _ENDED_MAX) if state.is_terminal() else (self._states, self._states_max)
-        )
-        kept[state.execution_id] = state
-        while len(kept) > most:
-            kept.popitem(last=False)
+        cache = self._ended if state.is_terminal() else self._states
+        cache.keep_value(state.execution_id, state)
         return True
 
     def drop_state(self, execution_id: ExecutionId) -> None:
         """Forget a state that may be wrong."""
-        self._states.pop(execution_id, None)
-        self._ended.pop(execution_id, None)
+        self._states.drop_value(execution_id)
+        self._ended.drop_value(execution_id)
+
+    def _find_state(self, execution_id: ExecutionId) -> ExecutionState | None:
+        return self._states.find_value(execution_id) or self._ended.find_value(execution_id)
 
     async def _load_state(self, batch: FactBatch) -> ExecutionState:
         remembered = snapshot.restore_state(await self._snapshots.find_snapshot(batch.execution_id))
@@ -117,9 +113,9 @@ class ProgramCache:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._programs: OrderedDict[str, Program] = OrderedDict()
+        self._programs = LruCache[str, Program](entries_max=_PROGRAMS_MAX)
         # A registered version never changes, so its identity is asked for once.
-        self._id_by_place: OrderedDict[_Place, str] = OrderedDict()
+        self._id_by_place = LruCache[_Place, str](entries_max=_PROGRAMS_MAX)
 
     async def get_program(self, state: ExecutionState, batch: FactBatch) -> Program:
         """Return the program of an execution, begun or about to begin."""
@@ -138,7 +134,7 @@ class ProgramCache:
             execution_requested.path,
             execution_requested.version,
         )
-        program = self._programs.get(self._id_by_place.get(place, ""))
+        program = self._programs.find_value(self._id_by_place.find_value(place) or "")
         return program or await self._find_program(place)
 
     async def _find_program(self, place: _Place) -> Program:
@@ -152,14 +148,12 @@ class ProgramCache:
                 f"no playbook is registered as {path!r}{which}: noetl register FILE"
             )
         if version is not None:
-            self._id_by_place[place] = entry.catalog_id
-            while len(self._id_by_place) > _PROGRAMS_MAX:
-                self._id_by_place.popitem(last=False)
-        return self._programs.get(entry.catalog_id) or self._keep_program(entry)
+            self._id_by_place.keep_value(place, entry.catalog_id)
+        return self._programs.find_value(entry.catalog_id) or self._keep_program(entry)
 
     async def get_begun_program(self, state: ExecutionState) -> Program:
         """Return the program of an execution that has a history."""
-        program = self._programs.get(state.catalog_id)
+        program = self._programs.find_value(state.catalog_id)
         return program or self._keep_program(await self._catalog.get_entry(state.catalog_id))
 
     def _keep_program(self, entry: CatalogEntry) -> Program:
@@ -169,9 +163,7 @@ class ProgramCache:
             catalog_version=entry.version,
             digest=entry.digest,
         )
-        self._programs[entry.catalog_id] = program
-        while len(self._programs) > _PROGRAMS_MAX:
-            self._programs.popitem(last=False)
+        self._programs.keep_value(entry.catalog_id, program)
         return program
 
 
@@ -180,26 +172,21 @@ class PayloadCache:
 
     def __init__(self, payloads: Payloads, *, bytes_max: int) -> None:
         self._payloads = payloads
-        self._bytes_max = bytes_max
-        self._bytes = 0
-        self._payloads_by_digest: OrderedDict[str, tuple[int, Any]] = OrderedDict()
+        # The size of a payload stands with its value, which may be None.
+        self._payload_by_digest: LruCache[str, tuple[int, Any]] = LruCache(weight_max=bytes_max)
 
     async def load_payload(self, ref: PayloadRef) -> None:
         """Read a payload and keep its value, at least until the next one is read."""
         value = await result_values.load_value(self._payloads.read_payload, ref)
-        # Another shard may have read the same meanwhile.
-        before, _ = self._payloads_by_digest.pop(ref.sha256, (0, None))
-        self._payloads_by_digest[ref.sha256] = (ref.payload_bytes, value)
-        self._bytes += ref.payload_bytes - before
-        while self._bytes > self._bytes_max and len(self._payloads_by_digest) > 1:
-            _, (size, _) = self._payloads_by_digest.popitem(last=False)
-            self._bytes -= size
+        size = ref.payload_bytes
+        self._payload_by_digest.keep_value(ref.sha256, (size, value), weight=size)
 
     def get_value(self, digest: str) -> tuple[int, Any]:
         """Return a kept value behind its size; raises `KeyError`."""
-        found = self._payloads_by_digest[digest]
-        self._payloads_by_digest.move_to_end(digest)
-        return found
+        payload = self._payload_by_digest.find_value(digest)
+        if payload is None:
+            raise KeyError(digest)
+        return payload
 
 
 class DecisionValues(Mapping[str, Any]):

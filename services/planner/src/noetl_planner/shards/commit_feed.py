@@ -78,12 +78,12 @@ class EndFeed:
 class CommitListener:
     """Waits for news of an execution: this process's, and other planners' where none come.
 
-    `hear` begins to listen to other planners, who set the event from then on.
+    `subscribe` begins to listen to other planners, who set the event from then on.
     """
 
-    def __init__(self, news: asyncio.Event, hear: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, news: asyncio.Event, subscribe: Callable[[], Awaitable[None]]) -> None:
         self._news = news
-        self._hear = hear
+        self._subscribe = subscribe
         self._is_listening = False
 
     async def wait_for_news(self, *, within_s: float) -> None:
@@ -95,10 +95,13 @@ class CommitListener:
             await self.listen_elsewhere()
 
     async def listen_elsewhere(self) -> None:
-        """Receive hints of other planners' commits; earlier commits are in the ledger."""
+        """Receive hints of other planners' commits; earlier commits are in the ledger.
+
+        The claim API's watch calls it at once, for the shard may be another planner's.
+        """
         if not self._is_listening:
             self._is_listening = True
-            await self._hear()
+            await self._subscribe()
 
 
 class AcceptedExecution:

@@ -106,7 +106,7 @@ class DecisionRunner:
                 renders.forget_all()
             except CommandTooLarge as failure:
                 self._states.drop_state(state.execution_id)
-                refused = ctx_writes.make_too_large_error(failure.step, str(failure))
+                refused = ctx_writes.build_ctx_too_large_error(failure.step, str(failure))
         raise DecisionStuckError(
             f"no decision after {_TRIES_MAX} tries and {len(decision_values)} values"
         )
@@ -133,7 +133,7 @@ class DecisionRunner:
         if not is_begun:
             raise failure
         self._states.drop_state(state.execution_id)
-        return drop_facts(work), rejections.make_unreadable_error(failure)
+        return drop_facts(work), rejections.build_unreadable_fact_error(failure)
 
     async def _render_in_child(
         self,
@@ -185,7 +185,7 @@ class DecisionRunner:
             if not is_begun:
                 raise
             log.exception("payload unreadable", reason=str(failure))
-            return rejections.make_unreadable_error(failure)
+            return rejections.build_unreadable_fact_error(failure)
         return None
 
     def _make_inputs(self) -> DecisionInputs:

@@ -39,7 +39,7 @@ def count_decision(
         instruments.add_to_counter(names.EXECUTIONS_ENDED, labels={names.OUTCOME: status})
 
 
-def decision_span(work: ExecutionWork, *, shard: int) -> AbstractContextManager[object]:
+def open_decision_span(work: ExecutionWork, *, shard: int) -> AbstractContextManager[object]:
     """Time a decision within the trace of the first facts that belong to one of the execution."""
     first = work.batches[0]
     is_recorded = tracing.are_spans_wanted()

@@ -167,8 +167,10 @@ class MessagePublisher:
         await pass_failpoint(Failpoint.PLANNER_PUBLISH_BEFORE)
         stored = await self._publish_messages(new)
         await pass_failpoint(Failpoint.PLANNER_PUBLISH_AFTER)
-        done = [one for one, is_stored in zip(ids, stored, strict=True) if is_stored]
-        rest = [one for one, is_stored in zip(ids, stored, strict=True) if not is_stored]
+        done = [message_id for message_id, is_stored in zip(ids, stored, strict=True) if is_stored]
+        rest = [
+            message_id for message_id, is_stored in zip(ids, stored, strict=True) if not is_stored
+        ]
         self._published += done
         if rest:
             await self._release_rows(rest)

@@ -197,11 +197,11 @@ def _keep_renders(renders: RenderRecord, end: ChildEnd) -> None:
     if last is None:
         raise ChildFailed("a child process gave nothing of what it was to render")
     if not last.is_over and end.killed_by is not None:
-        error = _killed_error(last.expression, last.seconds, end.killed_by)
+        error = _build_killed_error(last.expression, last.seconds, end.killed_by)
         renders.rendered[last.place] = RenderOutcome(error=error)
 
 
-def _killed_error(expression: str, seconds: float, number: int) -> TemplateError:
+def _build_killed_error(expression: str, seconds: float, number: int) -> TemplateError:
     if number == signal.SIGXCPU:
         why = f"the template takes longer than {seconds:g} s"
     else:

@@ -58,8 +58,8 @@ class ShardOwner:
             instance=self._owner, kind="planner", lease_s=self._lease_s
         )
         await self._leases.extend_leases(owner=self._owner, lease_s=self._lease_s)
-        live = max(1, len(await self._instances.list_live_instances("planner")))
-        share = math.ceil(self._shard_count / live)
+        live_planners = max(1, len(await self._instances.list_live_instances("planner")))
+        share = math.ceil(self._shard_count / live_planners)
         shard_leases = await self._leases.claim_shards(
             owner=self._owner,
             lease_s=self._lease_s,
@@ -105,7 +105,7 @@ class ShardOwner:
                 await former
             async with asyncio.TaskGroup() as turns:
                 for share in shares:
-                    turns.create_task(_run_share(share, stop, name=f"shard-{lease.shard}"))
+                    turns.create_task(_run_shard(share, stop, name=f"shard-{lease.shard}"))
 
         self._running[lease.shard] = (lease.epoch, stop, tasks.create_task(run_shard()))
         log.info("shard lease acquired", shard=lease.shard, epoch=lease.epoch)
@@ -126,11 +126,11 @@ class ShardOwner:
                 await self._leaving.pop(shard)
 
 
-async def _run_share(share: Shard, stop: asyncio.Event, *, name: str) -> None:
+async def _run_shard(shard: Shard, stop: asyncio.Event, *, name: str) -> None:
     try:
-        await run_while_busy(share.run_turn, idle_s=0.0, stop=stop, name=name)
+        await run_while_busy(shard.run_turn, idle_s=0.0, stop=stop, name=name)
     finally:
-        await share.close()
+        await shard.close()
 
 
 Doors = Callable[[asyncio.Event], Awaitable[None]]

@@ -58,7 +58,11 @@ class WorkerPresence:
     def list_beats(self) -> tuple[WorkerHeartbeat, ...]:
         """Return how those are that spoke lately."""
         oldest_s = self._clock.monotonic_s() - SILENT_S
-        for key in [one for one, heard_beat in self._heard.items() if heard_beat.at_s < oldest_s]:
+        for key in [
+            worker_key
+            for worker_key, heard_beat in self._heard.items()
+            if heard_beat.at_s < oldest_s
+        ]:
             del self._heard[key]
         return tuple(heard.beat for heard in self._heard.values())
 

@@ -18,8 +18,8 @@ def add_changes(into: RowsBySurface, results: list[dict[str, Any]], state: Execu
     """Add what a state has touched since the last time, and forget that it did."""
     changes = take_changes(state)
     results.extend(rows.build_result_rows(state, changes))
-    for surface, found in rows.build_changed_rows(state, changes).items():
-        into[surface].extend(found)
+    for surface, changed_rows in rows.build_changed_rows(state, changes).items():
+        into[surface].extend(changed_rows)
 
 
 def is_snapshot_due(

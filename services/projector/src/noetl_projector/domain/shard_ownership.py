@@ -44,14 +44,14 @@ def find_stray(
 ) -> StrayMessage | None:
     """Say why a message is not this projector's own, or None when it is."""
     try:
-        said = subjects.parse_shard_subject(subject).shard
+        stated = subjects.parse_shard_subject(subject).shard
     except SubjectError as failure:
         return StrayMessage(StrayKind.UNSHARDABLE, str(failure))
     owner = ids.find_shard(execution_id, shard_count)
-    if said != owner:
+    if stated != owner:
         return StrayMessage(
             StrayKind.MISPLACED,
-            f"execution {execution_id} belongs to shard {owner} of {shard_count}, not to {said}",
+            f"execution {execution_id} belongs to shard {owner} of {shard_count}, not to {stated}",
         )
     if owner % count != index:
         return StrayMessage(

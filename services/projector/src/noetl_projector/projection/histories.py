@@ -117,11 +117,11 @@ class HistoryLoader:
     ) -> ExecutionState | None:
         if position < self._snapshot_floor:
             return None
-        found = await self._snapshots.find_snapshot(execution_id)
+        stored_snapshot = await self._snapshots.find_snapshot(execution_id)
         # A snapshot beyond the position would hide what is still to be projected.
-        if found is None or found.version > position:
+        if stored_snapshot is None or stored_snapshot.version > position:
             return None
-        return snapshot.restore_state(found)
+        return snapshot.restore_state(stored_snapshot)
 
 
 def fold_into_state(current: ExecutionState, envelopes: Iterable[Envelope]) -> None:

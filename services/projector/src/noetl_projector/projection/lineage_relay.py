@@ -1,7 +1,6 @@
 """Derives lineage from the ledger, stores it, and delivers it to an endpoint at least once."""
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Iterable
 from itertools import groupby
 
@@ -16,6 +15,7 @@ from noetl_chassis.task_group import open_task_group
 from noetl_contracts import codec
 from noetl_contracts.errors import Permanent
 from noetl_contracts.ids import CatalogId, ExecutionId
+from noetl_contracts.lru_cache import LruCache
 from noetl_messaging.streams.errors import MessagingUnavailable
 from noetl_messaging.streams.ports import LineageEndpoint, LineageRefused
 from noetl_projector.domain import policy as lineage_policy
@@ -62,7 +62,7 @@ class LineageRelay:
         self._stores = stores
         self._clock = clock
         self._policy = policy
-        self._plans: OrderedDict[CatalogId, Plan] = OrderedDict()
+        self._plans = LruCache[CatalogId, Plan](entries_max=PLANS_MAX)
         self._set_aside: dict[ExecutionId, None] = {}
         self._failures = 0
         self._paused_until_s = 0.0
@@ -162,15 +162,15 @@ class LineageRelay:
         """Return what a playbook says of its data; of one that is not there, nothing."""
         if not catalog_id:
             return {}
-        if catalog_id not in self._plans:
+        plan = self._plans.find_value(catalog_id)
+        if plan is None:
             try:
                 entry = await self._stores.catalog.get_entry(catalog_id)
             except LookupError:
                 return {}
-            self._plans[catalog_id] = lineage_policy.read_lineage_plan(entry.model)
-            while len(self._plans) > PLANS_MAX:
-                self._plans.popitem(last=False)
-        return self._plans[catalog_id]
+            plan = lineage_policy.read_lineage_plan(entry.model)
+            self._plans.keep_value(catalog_id, plan)
+        return plan
 
     async def _deliver_rows(
         self, gate: asyncio.Semaphore, rows: Iterable[UndeliveredRow]

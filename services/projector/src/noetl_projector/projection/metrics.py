@@ -131,16 +131,16 @@ class ProjectionMetrics:
     def count_misplaced(self, delivery: Delivery, batch: EventBatch) -> None:
         """Count a message in the wrong place; projecting it is safe, ignoring it is late."""
         policy = self._policy
-        found = shard_ownership.find_stray(
+        misplaced = shard_ownership.find_stray(
             delivery.subject,
             batch.execution_id,
             index=policy.index,
             count=policy.count,
             shard_count=policy.execution_shard_count,
         )
-        if found is None:
+        if misplaced is None:
             return
-        match found.kind:
+        match misplaced.kind:
             case shard_ownership.StrayKind.UNSHARDABLE:
                 instruments.add_to_counter(names.PROJECTOR_UNSHARDABLE)
                 self.tally.unshardable += 1
@@ -152,7 +152,7 @@ class ProjectionMetrics:
                 self.tally.misplaced += 1
         log.warning(
             "message of another shard or projector",
-            kind=found.kind,
+            kind=misplaced.kind,
             subject=delivery.subject,
-            reason=found.reason,
+            reason=misplaced.reason,
         )

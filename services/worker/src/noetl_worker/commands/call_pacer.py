@@ -235,8 +235,8 @@ def _build_limit_failure(why: str) -> ToolFailure:
 def _decode_tat(data: bytes) -> float:
     """Read what is shared; what cannot be read counts as lost."""
     try:
-        found = codec.decode_json(data)
+        stored_time = codec.decode_json(data)
     except ValueError:
         return 0.0
-    tat = found.get("tat") if isinstance(found, dict) else None
+    tat = stored_time.get("tat") if isinstance(stored_time, dict) else None
     return float(tat) if isinstance(tat, int | float) else 0.0

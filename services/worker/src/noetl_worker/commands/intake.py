@@ -57,8 +57,8 @@ class Intake:
         deliveries = self.take_arrived()
         room = free - len(deliveries) - self.promised_messages
         if room >= self.plentiful_room:
-            each = max(1, min(messages_max, room // len(self._lanes)))
-            self.start_waits(group, room, wait_s, messages_max=each)
+            lane_messages = max(1, min(messages_max, room // len(self._lanes)))
+            self.start_waits(group, room, wait_s, messages_max=lane_messages)
         else:
             deliveries += await self.fetch_ready(min(room, messages_max), has_some=bool(deliveries))
         if deliveries:

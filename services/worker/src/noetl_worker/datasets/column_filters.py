@@ -65,8 +65,8 @@ def may_hold(
         if text is None:
             return False
         kind = schema.field(item.column).type
-        found, wrong = csv_rows.cast_texts(pa.array([text], pa.string()), kind)
-        is_taken = None if wrong else _compare(found, item, kind)
+        cast, wrong = csv_rows.cast_texts(pa.array([text], pa.string()), kind)
+        is_taken = None if wrong else _compare(cast, item, kind)
         if is_taken is not None and is_taken[0].as_py() is False:
             return False
     return True

@@ -139,7 +139,7 @@ class CommitLog:
         return len(gone)
 
     def _build_next(self, commit: Commit, before: DatasetState) -> DatasetState:
-        kept, replaced = self._split_files(commit, before)
+        kept_files, replaced = self._split_files(commit, before)
         still_there = {
             key.removeprefix(f"{self._root}/") for key, _, _ in self._store.list_objects(self._root)
         }
@@ -151,7 +151,7 @@ class CommitLog:
         return DatasetState(
             number=before.number + 1,
             commit=commit.identity,
-            files=[*kept, *commit.added],
+            files=[*kept_files, *commit.added],
             hidden=[path for path in (*before.hidden, *replaced) if path in still_there],
             commits=[*before.commits, commit.identity][-_REMEMBERED:],
             schema=commit.schema,
@@ -165,17 +165,17 @@ class CommitLog:
 
         Files of other writers are there as long as these leave them: no commit names them.
         """
-        there = list_visible_files(self._store, self._root, before)
+        visible = list_visible_files(self._store, self._root, before)
         match commit.mode:
             case "error":
-                if there:
-                    refuse_existing(self._store.address.shown_path, there[0].path)
+                if visible:
+                    refuse_existing(self._store.address.shown_path, visible[0].path)
                 return [], []
             case "overwrite":
-                return [], [item.path for item in there]
+                return [], [item.path for item in visible]
             case "overwrite_partitions":
                 written = {_freeze_values(item.values) for item in commit.added}
-                replaced = [item.path for item in there if _freeze_values(item.values) in written]
+                replaced = [item.path for item in visible if _freeze_values(item.values) in written]
                 return [file for file in before.files if file.path not in set(replaced)], replaced
             case _:
                 return before.files, []

@@ -247,14 +247,14 @@ class FileReader:
         for field in schema:
             if field.name in file.values:
                 value = pa.array([file.values[field.name]], pa.string())
-                found, wrong = csv_rows.cast_texts(value, field.type)
+                cast, wrong = csv_rows.cast_texts(value, field.type)
                 if wrong:
                     text = (
                         f"{self._build_shown_path(file.path)}: folder "
                         f"{field.name}={value[0].as_py()} is no {field.type}"
                     )
                     raise DatasetProblem("schema", text)
-                columns.append(pa.repeat(found[0], batch.num_rows))
+                columns.append(pa.repeat(cast[0], batch.num_rows))
             else:
                 columns.append(batch.column(batch.schema.get_field_index(field.name)))
         return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -292,12 +292,12 @@ def fit_batch(batch: pa.RecordBatch, schema: pa.Schema, shown: str) -> pa.Record
         if index < 0:
             columns.append(pa.nulls(batch.num_rows, field.type))
             continue
-        found = batch.column(index)
+        column = batch.column(index)
         try:
-            columns.append(found if found.type.equals(field.type) else found.cast(field.type))
+            columns.append(column if column.type.equals(field.type) else column.cast(field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
             text = (
-                f"{shown}: column '{field.name}' is {table_schema.format_arrow_type(found.type)}, "
+                f"{shown}: column '{field.name}' is {table_schema.format_arrow_type(column.type)}, "
                 f"and {table_schema.format_arrow_type(field.type)} is wanted: {problem}"
             )
             raise DatasetProblem("schema", text) from problem

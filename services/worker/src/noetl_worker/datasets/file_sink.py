@@ -18,7 +18,7 @@ from noetl_worker.datasets.sink_report import SinkReport
 _ANEW = ("overwrite", "error")
 
 
-def build_identity(key: str) -> str:
+def build_commit_identity(key: str) -> str:
     """Name a commit by the key of its task's effect: the same in every attempt."""
     return codec.digest_hex(key.encode()).removeprefix("sha256:")[:32]
 
@@ -65,9 +65,9 @@ class FileSink:
             self._log.remove_abandoned(self._now)
             return self._build_report(state, is_repeated=True)
         if self._sink.mode == "error":
-            there = commit_log.list_visible_files(self._store, self._root, state)
-            if there:
-                commit_log.refuse_existing(self._address.shown_path, there[0].path)
+            visible_files = commit_log.list_visible_files(self._store, self._root, state)
+            if visible_files:
+                commit_log.refuse_existing(self._address.shown_path, visible_files[0].path)
         if state is not None and self._sink.mode not in _ANEW:
             self._check_folders(state)
         return None

@@ -181,8 +181,8 @@ class IcebergSink:
         table = self._load_table()
         if table is None:
             return
-        there = schema_to_pyarrow(table.schema(), include_field_ids=False)
-        before = {field.name: _as_iceberg(field.type) for field in there}
+        table_schema = schema_to_pyarrow(table.schema(), include_field_ids=False)
+        before = {field.name: _as_iceberg(field.type) for field in table_schema}
         after = {field.name: _as_iceberg(field.type) for field in schema}
         sink_report.check_columns(self._name, before, after, way_out="cast it")
 
@@ -224,7 +224,7 @@ class IcebergSink:
             return
         paths = [f"{_build_uri(self._address, root)}/{file.path}" for file in files]
         with table.transaction() as transaction:
-            replaced = self._build_replaced(files, schema)
+            replaced = self._build_overwrite_filter(files, schema)
             if replaced is not None and table.current_snapshot() is not None:
                 transaction.delete(replaced, snapshot_properties=mark)
             if paths:
@@ -232,20 +232,20 @@ class IcebergSink:
             else:
                 transaction.set_properties({f"{_MARK}.{self._identity}": "empty"})
 
-    def _build_replaced(self, files: list[DataFile], schema: pa.Schema) -> BooleanExpression | None:
+    def _build_overwrite_filter(
+        self, files: list[DataFile], schema: pa.Schema
+    ) -> BooleanExpression | None:
         if self._sink.mode == "overwrite":
             return AlwaysTrue()
         if self._sink.mode != "overwrite_partitions":
             return None
-        boolean_expression: BooleanExpression | None = None
+        rows_filter: BooleanExpression | None = None
         for values in {tuple(file.values.items()) for file in files}:
             whole: BooleanExpression = AlwaysTrue()
             for name, text in values:
                 whole = And(whole, _build_equal(name, text, schema.field(name).type))
-            boolean_expression = (
-                whole if boolean_expression is None else Or(boolean_expression, whole)
-            )
-        return boolean_expression
+            rows_filter = whole if rows_filter is None else Or(rows_filter, whole)
+        return rows_filter
 
     def _is_committed(self, table: Table) -> bool:
         marks = (snapshot.summary for snapshot in table.snapshots())
@@ -367,8 +367,8 @@ def _find_snapshot(table: Table, source: DatasetSource) -> int | None:
 
 def _build_equal(name: str, text: str | None, kind: pa.DataType) -> BooleanExpression:
     if text is None:
-        found: BooleanExpression = _IS_NULL(name)
-        return found
+        condition: BooleanExpression = _IS_NULL(name)
+        return condition
     values, _ = csv_rows.cast_texts(pa.array([text], pa.string()), kind)
     value = values[0].as_py()
     equal: BooleanExpression = _EQUAL(

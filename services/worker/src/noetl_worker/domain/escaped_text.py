@@ -98,12 +98,12 @@ def _map_spans(data: bytes, spans: list[Span]) -> list[Span]:
     starts: list[int] = [0]
     tokens: list[tuple[int, int, int, int]] = [(0, 0, 0, 0)]
     shift = 0
-    for found in _TOKEN.finditer(data):
-        begin = found.start() - shift
-        end = begin + len(decode_token(found[0]))
-        shift = found.end() - end
+    for match in _TOKEN.finditer(data):
+        begin = match.start() - shift
+        end = begin + len(decode_token(match[0]))
+        shift = match.end() - end
         starts.append(begin)
-        tokens.append((begin, end, found.start(), found.end()))
+        tokens.append((begin, end, match.start(), match.end()))
 
     def map_edge(edge: int, *, is_end: bool) -> int:
         # An end belongs to the byte before it.

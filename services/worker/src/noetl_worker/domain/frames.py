@@ -139,9 +139,9 @@ class ForeignRows(Exception):  # noqa: N818 - it says what was found
 
 def parse_policy(written: dict[str, Any]) -> FramePolicy:
     """Read the numbers that a frame runner needs from a rendered policy."""
-    known = {key: written[key] for key in FramePolicy.__struct_fields__ if key in written}
+    policy_fields = {key: written[key] for key in FramePolicy.__struct_fields__ if key in written}
     is_one = coercion.coerce_boolean(written.get("transaction")) or False
-    return codec.convert_value({**known, "transaction": is_one}, FramePolicy)
+    return codec.convert_value({**policy_fields, "transaction": is_one}, FramePolicy)
 
 
 def compute_rows_max(policy: FramePolicy, *, rows: int, size_bytes: int) -> int:

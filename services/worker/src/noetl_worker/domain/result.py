@@ -120,27 +120,27 @@ def _pick_small_collections(
     named: dict[str, Any], collected: Names[str], *, room: int
 ) -> dict[str, Any]:
     """Return what was collected, as far as it is as small as what may be selected."""
-    found: dict[str, Any] = {}
+    small_values: dict[str, Any] = {}
     for name in collected:
         size = len(codec.encode_json(named[name])) if name in named else room + 1
         if size <= min(room, SELECTED_BYTES_MAX):
-            found[name] = named[name]
+            small_values[name] = named[name]
             room -= size
-    return found
+    return small_values
 
 
 def _pick_small_scalars(raw: Any, *, besides: Names[str]) -> dict[str, Any]:
     """Return the small top-level values of a result, as many as there is room for."""
     spent = 0
-    found: dict[str, Any] = {}
+    small_values: dict[str, Any] = {}
     for key, value in raw.items() if isinstance(raw, Mapping) else ():
         size = (
             len(key) + len(codec.encode_json(value)) if _is_scalar(value) else FIELD_BYTES_MAX + 1
         )
         if key not in besides and size <= FIELD_BYTES_MAX and spent + size <= FIELDS_BYTES_MAX:
-            found[key] = value
+            small_values[key] = value
             spent += size
-    return found
+    return small_values
 
 
 def _check_selected_size(chosen: dict[str, Any]) -> int:

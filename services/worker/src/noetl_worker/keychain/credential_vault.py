@@ -18,7 +18,7 @@ from noetl_contracts.credentials import (
 )
 from noetl_contracts.errors import Permanent, Retryable
 from noetl_contracts.ids import OrganizationId, TenantId
-from noetl_worker.domain import auth as forms
+from noetl_worker.domain import auth as auth_forms
 from noetl_worker.domain.auth import INLINE, InlineCredential
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.domain.secret_mask import SecretMask
@@ -118,7 +118,7 @@ class CredentialVault:
 
         A name is a stored credential's, else an entry's of the command's keychain.
         """
-        meant = forms.parse_auth(auth)
+        meant = auth_forms.parse_auth(auth)
         if isinstance(meant, InlineCredential):
             self.learn_secrets(meant.fields)
             return Credential(name=INLINE, kind=meant.kind, version=0, fields=meant.fields)

@@ -235,7 +235,7 @@ class Keychain:
         scope = TemplateScope({**self._names, **self.build_template_names()}, self._parts)
         for _ in range(_NEEDS_MAX):
             try:
-                found: dict[str, Any] = self.open_sealed(compile_value(fields).render(scope))
+                rendered: dict[str, Any] = self.open_sealed(compile_value(fields).render(scope))
             except KeyNeeded as needed:
                 await self.supply_secret(needed)
             except TemplateError as error:
@@ -243,7 +243,7 @@ class Keychain:
                 text = f"keychain entry '{entry.name}', field '{place}': {error}"
                 raise ToolFailure(build_error("template", text)) from error
             else:
-                return found
+                return rendered
         text = f"keychain entry '{entry.name}' names more than {_NEEDS_MAX} secrets"
         raise ToolFailure(build_error("limit", text))
 

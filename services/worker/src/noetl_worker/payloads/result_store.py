@@ -314,9 +314,9 @@ def _build_kept_form(result: PipelineResult, data: bytes) -> Any:
         return codec.decode_json(data)
     bare = structs.replace(front, raw={**front.raw, "rows": []})
     kept_form = structs.replace(result, tasks={**result.tasks, last: bare})
-    found = codec.decode_json(codec.encode_json(kept_form))
-    found["tasks"][last]["raw"]["rows"] = front.raw["rows"]
-    return found
+    plain_form = codec.decode_json(codec.encode_json(kept_form))
+    plain_form["tasks"][last]["raw"]["rows"] = front.raw["rows"]
+    return plain_form
 
 
 def _describe_result(

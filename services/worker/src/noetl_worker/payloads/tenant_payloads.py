@@ -1,7 +1,6 @@
 """Payloads of one tenant: stored before they are reported, remembered while they are read."""
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -12,6 +11,7 @@ from noetl_chassis.observability import instruments, names
 from noetl_contracts import codec, locators
 from noetl_contracts.errors import Permanent, Retryable
 from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.lru_cache import LruCache
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
 from noetl_storage.arrow import encoding, result_values
 from noetl_storage.arrow.encoding import PayloadUnreadable
@@ -35,35 +35,23 @@ class PayloadCache:
 
     def __init__(self, *, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._bytes = 0
-        self._value_by_key: OrderedDict[str, tuple[int, Any]] = OrderedDict()
+        self._value_by_key: LruCache[str, Any] = LruCache(weight_max=bytes_max)
         # What someone is reading: many units want the same collection at the same time.
         self.busy: dict[str, asyncio.Event] = {}
 
     def find_value(self, key: str) -> Any:
         """Return a value, or None when it is not here."""
-        value = self._value_by_key.get(key)
-        if value is None:
-            return None
-        self._value_by_key.move_to_end(key)
-        return value[1]
+        return self._value_by_key.find_value(key)
 
     def forget_value(self, key: str) -> None:
         """Drop a value."""
-        value = self._value_by_key.pop(key, None)
-        if value is not None:
-            self._bytes -= value[0]
+        self._value_by_key.drop_value(key)
 
     def keep_value(self, key: str, value: Any, *, size_bytes: int) -> None:
         """Keep a value that is stored in so many bytes, forgetting what was used longest ago."""
         if size_bytes > self._bytes_max or key in self._value_by_key:
             return
-        taken = max(size_bytes, estimate_memory(value))
-        self._value_by_key[key] = (taken, value)
-        self._bytes += taken
-        while self._bytes > self._bytes_max and len(self._value_by_key) > 1:
-            _, (dropped_bytes, _) = self._value_by_key.popitem(last=False)
-            self._bytes -= dropped_bytes
+        self._value_by_key.keep_value(key, value, weight=max(size_bytes, estimate_memory(value)))
 
 
 class PayloadOwner(Struct, frozen=True, kw_only=True):

@@ -50,11 +50,11 @@ def render_call(
         inputs = task.input.render(names)
         names[INPUT] = inputs
         fields = task.constant_fields.copy()
-        kept = FIELDS_BY_REFERENCE.get(task.kind, ())
+        raw_fields = FIELDS_BY_REFERENCE.get(task.kind, ())
         for field, compiled in task.fields:
             fields[field] = (
                 render_by_reference(compiled.source, names, are_tables=field == "inputs")
-                if field in kept
+                if field in raw_fields
                 else opened(compiled.render(names))
             )
         if task.kind == "artifact":

@@ -56,11 +56,6 @@ class ChunkEmitter:
         """Return how many rows are worth handing over together."""
         return min(_WINDOW_ROWS, self._stream.chunk_rows)
 
-    @property
-    def resident_rows(self) -> int:
-        """Return how many rows are held in memory."""
-        return len(self._rows)
-
     def restart_rows(self) -> None:
         """Reset to the first row, at the start of every attempt of the task."""
         self._rows: list[bytes] = []

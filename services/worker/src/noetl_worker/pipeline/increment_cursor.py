@@ -73,11 +73,11 @@ class IncrementCursor:
     ) -> CursorReading:
         scan = self._begin_scan()
         if task.kind == _TRANSFER:
-            found = data.get(cursor_values.RESULT_KEY) if isinstance(data, dict) else None
-            if found is None:
+            result = data.get(cursor_values.RESULT_KEY) if isinstance(data, dict) else None
+            if result is None:
                 text = "an earlier release has moved these rows and not kept how far they reach"
                 raise ToolFailure(build_error("validation", f"{text}: run the playbook again"))
-            scan.note_reading(found["cursor"], found["rows"])
+            scan.note_reading(result["cursor"], result["rows"])
             return scan.reading
         rows = self._find_rows(task, data)
         if spread_table.is_spread_marker(rows):

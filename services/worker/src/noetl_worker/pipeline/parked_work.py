@@ -310,10 +310,10 @@ def _get_mapping(call: Call, field: str) -> dict[str, Any]:
 
 def _parse_is_awaited(call: Call) -> bool:
     wait = call.fields.get("wait")
-    found = True if wait is None else coercion.coerce_boolean(wait)
-    if found is None:
+    is_awaited = True if wait is None else coercion.coerce_boolean(wait)
+    if is_awaited is None:
         raise _build_field_failure(call, "wait", wait, "true or false")
-    return found
+    return is_awaited
 
 
 def _parse_version(call: Call) -> int | None:

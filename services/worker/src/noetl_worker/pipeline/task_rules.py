@@ -12,7 +12,7 @@ from noetl_playbook.templates.expressions import CompiledTemplate, TemplateError
 from noetl_playbook.templates.repeat_bound import REPEAT_BOUND, RepeatBound
 from noetl_playbook.templates.scope import TemplateScope
 from noetl_worker.commands.command_context import build_template_error
-from noetl_worker.domain import retry_rules as decisions
+from noetl_worker.domain import retry_rules
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.domain.retry_rules import RuleChoice
 from noetl_worker.domain.unit_identity import UnitScope
@@ -38,7 +38,7 @@ class RuleLimits:
         self, compiled: CompiledTemplate, scope: TemplateScope, *, task: CompiledTask
     ) -> int:
         """Render a number of attempts."""
-        most = self.get_limit("attempts", decisions.ATTEMPTS_MAX)
+        most = self.get_limit("attempts", retry_rules.ATTEMPTS_MAX)
         if compiled.source == _DEFAULT_RETRY.attempts:
             return min(int(_DEFAULT_RETRY.attempts), most)
         field = self._render_field(compiled, scope, task, "attempts")
@@ -63,7 +63,7 @@ class RuleLimits:
     ) -> float:
         """Return how long to wait before the next try."""
         delay_s = self.render_delay_s(action, scope, task=task)
-        return decisions.compute_wait_s(
+        return retry_rules.compute_wait_s(
             action.backoff,
             delay_s=delay_s,
             tries=tries,
@@ -161,7 +161,7 @@ class TaskRules:
             return self._bounds.render_attempts(rules[index].action.attempts, scope, task=task)
 
         try:
-            return decisions.choose_rule(
+            return retry_rules.choose_rule(
                 rules, holds=holds_condition, attempts=render_attempts, attempt=attempt
             )
         except TemplateError as error:
@@ -188,7 +188,7 @@ class TaskRules:
     def _compute_noise(self, task: CompiledTask, attempt: int) -> float:
         site = self._site
         place = (site.step, site.activation, site.unit, site.frame_id, site.row_index)
-        return decisions.compute_jitter_noise(site.execution_id, *place, task.name, attempt)
+        return retry_rules.compute_jitter_noise(site.execution_id, *place, task.name, attempt)
 
     def build_refusal(self, action: CompiledAction, task: CompiledTask) -> ErrorObject:
         """Return the error of a rule that fails a task which has succeeded."""

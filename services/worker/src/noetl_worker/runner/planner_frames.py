@@ -147,12 +147,14 @@ class PlannerFrame(Struct, frozen=True, kw_only=True):
     async def run_reduce(self, work: ReduceWork) -> FrameClosed:
         """Run the body once over a group of parts; raises `ToolFailure`."""
         listed = await self.services.payloads.load_value(work.parts_ref)
-        found = self.context.find
+        find_value = self.context.find
         views = LoopPartList(
             [
                 LoopPartView(
                     codec.convert_value(part, LoopPart),
-                    open_part=lambda loop_part: result_envelope.build_part_output(loop_part, found),
+                    open_part=lambda loop_part: result_envelope.build_part_output(
+                        loop_part, find_value
+                    ),
                 )
                 for part in listed[work.start : work.end]
             ]

@@ -116,9 +116,9 @@ class _TransactionalFrame:
         frame = self._frame
         site = self._context.build_unit_scope(unit=frame.root_frame_id, frame_id=frame.frame_id)
         async with open_effects(self._services.tools.postgres, auth=auth, site=site) as effects:
-            known = await effects.begin_effects()
-            if known is not None:
-                return _recall_result(known, frame)
+            earlier_effects = await effects.begin_effects()
+            if earlier_effects is not None:
+                return _recall_result(earlier_effects, frame)
             async with open_task_group() as group:
                 breath = group.create_task(effects.keep_alive())
                 result = await self.run_body(effects)
@@ -129,10 +129,10 @@ class _TransactionalFrame:
             return result
 
     def _mask_outcome(self, outcome: dict[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = codec.decode_json(
+        masked: dict[str, Any] = codec.decode_json(
             self._services.mask.mask_bytes(codec.encode_json(outcome))
         )
-        return found
+        return masked
 
     async def _render_auth(self) -> Any:
         """Render the credential that the frame's postgres tasks share."""
@@ -168,7 +168,7 @@ def _encode_outcome(result: FrameResult, frame: Frame) -> dict[str, Any]:
 
 def _recall_result(recalled: dict[str, Any], frame: Frame) -> FrameResult:
     """Report the outcome of a frame that took effect before."""
-    error, kept = recalled["error"], recalled.get("kept")
+    error, kept_result = recalled["error"], recalled.get("kept")
     return FrameResult(
         rows_done=recalled["rows_done"],
         rows_failed=recalled["rows_failed"],
@@ -178,6 +178,6 @@ def _recall_result(recalled: dict[str, Any], frame: Frame) -> FrameResult:
         remaining=frame.rows[recalled["started"] :],
         duration_s=recalled["duration_s"],
         rows_cancelled=recalled.get("rows_cancelled", 0),
-        kept=None if kept is None else codec.convert_value(kept, ResultEnvelope),
+        kept=None if kept_result is None else codec.convert_value(kept_result, ResultEnvelope),
         metrics=codec.convert_value(recalled.get("metrics", {}), MetricsByTask),
     )

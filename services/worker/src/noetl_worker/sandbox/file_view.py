@@ -159,12 +159,12 @@ class FileView:
             if not parts:
                 return str(done)
             part = parts.pop(0)
-            here = done.parent if part == ".." else done / part
-            if not here.is_symlink():
-                done = here
+            current = done.parent if part == ".." else done / part
+            if not current.is_symlink():
+                done = current
                 continue
-            target = here.readlink()
-            self._links[str(here)] = str(target)
+            target = current.readlink()
+            self._links[str(current)] = str(target)
             done = Path("/") if target.is_absolute() else done
             parts = [step for step in target.parts if step != "/"] + parts
         return str(Path(path).resolve())
@@ -188,8 +188,8 @@ def _leave_out_nested(places: list[str]) -> list[str]:
 def _open_places(places: Iterable[str]) -> Iterator[dict[str, int]]:
     """Hold places open by name, so that they are found after they were covered."""
     with contextlib.ExitStack() as stack:
-        found: dict[str, int] = {}
+        descriptor_by_place: dict[str, int] = {}
         for place in places:
-            found[place] = os.open(place, os.O_PATH | os.O_CLOEXEC)
-            stack.callback(os.close, found[place])
-        yield found
+            descriptor_by_place[place] = os.open(place, os.O_PATH | os.O_CLOEXEC)
+            stack.callback(os.close, descriptor_by_place[place])
+        yield descriptor_by_place

@@ -55,11 +55,11 @@ def enter_domain(libc: ctypes.CDLL, files: FileRights | None, *, has_network: bo
     version = get_version(libc)
     if version < _MOVES_SINCE:
         return set()
-    known = (1 << _FILE_RIGHTS_BY_VERSION.get(version, _FILE_RIGHTS_MAX)) - 1
+    known_rights = (1 << _FILE_RIGHTS_BY_VERSION.get(version, _FILE_RIGHTS_MAX)) - 1
     is_cut = version >= _TCP_SINCE and not has_network
     is_scoped = version >= _SIGNALS_SINCE
     # Any domain keeps its processes from tracing others: one that handles nothing is refused.
-    handled = known if files is not None else 1 << (_FILE_RIGHTS_BY_VERSION[2] - 1)
+    handled = known_rights if files is not None else 1 << (_FILE_RIGHTS_BY_VERSION[2] - 1)
     rules = (ctypes.c_uint64 * 3)(
         handled, _TCP if is_cut else 0, _SIGNALS_AND_SOCKETS if is_scoped else 0
     )

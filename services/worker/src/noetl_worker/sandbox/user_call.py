@@ -334,7 +334,7 @@ def _is_outside(problem: BaseException, folder: Path) -> bool:
     name = problem.filename
     if not isinstance(name, str) or not name.startswith("/"):
         return False
-    return not any(Path(name).is_relative_to(known) for known in (folder, "/proc", "/dev"))
+    return not any(Path(name).is_relative_to(place) for place in (folder, "/proc", "/dev"))
 
 
 def _find_absent_module(problem: BaseException) -> str:

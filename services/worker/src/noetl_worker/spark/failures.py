@@ -89,7 +89,7 @@ def _find_raised(whole: str, source: str | None) -> ErrorObject | None:
     lines = _PYTHON_FRAME.findall(trace)
     if not sign or not lines:
         return None
-    ends = [found for line in trace.splitlines() if (found := _PYTHON_END.match(line.strip()))]
+    ends = [match for line in trace.splitlines() if (match := _PYTHON_END.match(line.strip()))]
     if not ends:
         return None
     kind, message = ends[0][1], ends[0][2] or ""
@@ -116,5 +116,5 @@ def _list_details(problem: Any) -> dict[str, Any]:
 def _build_refusal_error(about: dict[str, Any]) -> ErrorObject:
     fields = {"source": "spark", **about}
     kind, message = str(fields.pop("kind", "internal")), str(fields.pop("message", ""))
-    known = {name: fields[name] for name in ("code", "pg_code", "source") if name in fields}
-    return build_error(kind, message, **known)
+    error_fields = {name: fields[name] for name in ("code", "pg_code", "source") if name in fields}
+    return build_error(kind, message, **error_fields)

@@ -56,8 +56,8 @@ def describe_reason() -> str:
     for reader in _readers:
         # A process that has ended may have left lines that are not read yet.
         reader.join(_LAST_LINES_S)
-    told = [line.strip() for line in list(_recent) if _REASON.search(line)]
-    return "; ".join(dict.fromkeys(told[:_REASONS_MAX]))[:_REASON_CHARACTERS]
+    reasons = [line.strip() for line in list(_recent) if _REASON.search(line)]
+    return "; ".join(dict.fromkeys(reasons[:_REASONS_MAX]))[:_REASON_CHARACTERS]
 
 
 def _read(pipe: IO[bytes], is_seen: bool) -> None:  # noqa: FBT001 - an argument of a thread

@@ -61,12 +61,12 @@ class JobProgressReader:
         tracker = context.statusTracker()
         jobs = sorted(tracker.getJobIdsForGroup(self._mark))
         active = set(tracker.getActiveStageIds()) if jobs else set()
-        found = [tracker.getJobInfo(job) for job in jobs]
-        known = sorted({number for job in found if job for number in job.stageIds})
-        running = [number for number in known if number in active]
+        job_infos = [tracker.getJobInfo(job) for job in jobs]
+        stage_numbers = sorted({number for job in job_infos if job for number in job.stageIds})
+        running = [number for number in stage_numbers if number in active]
         stages = [tracker.getStageInfo(number) for number in running[:STAGES_MAX]]
         store = context._jsc.sc().statusStore()  # noqa: SLF001 - Spark's own page reads it, too
-        work = [self._read_stage(store, number) for number in known[-_STAGES_READ_MAX:]]
+        work = [self._read_stage(store, number) for number in stage_numbers[-_STAGES_READ_MAX:]]
         return SparkProgress(
             phase=phase,
             seconds=seconds,
@@ -113,9 +113,9 @@ class JobProgressReader:
             data = store.lastStageAttempt(number)
             if not data.numCompleteTasks():
                 continue
-            found = self._find_slow_task(context, store, number, data.attemptId())
-            if found is not None and (worst is None or found.times > worst.times):
-                worst = found
+            slow_task = self._find_slow_task(context, store, number, data.attemptId())
+            if slow_task is not None and (worst is None or slow_task.times > worst.times):
+                worst = slow_task
         return worst
 
     def _find_slow_task(

@@ -40,7 +40,7 @@ def is_kubernetes(master: str) -> bool:
 
 def build_kubernetes_settings(wanted: Kubernetes) -> dict[str, str]:
     """Return Spark's settings for a driver in a worker's process; what is empty is left out."""
-    found = {
+    spark_settings = {
         _IMAGE: wanted.image,
         "spark.kubernetes.namespace": wanted.namespace,
         "spark.kubernetes.authenticate.executor.serviceAccountName": wanted.service_account,
@@ -54,20 +54,22 @@ def build_kubernetes_settings(wanted: Kubernetes) -> dict[str, str]:
         "spark.driver.port": str(wanted.driver_port),
         "spark.driver.blockManager.port": str(wanted.driver_port + 1),
     }
-    found |= {f"spark.executorEnv.{name}": value for name, value in wanted.variables.items()}
+    spark_settings |= {
+        f"spark.executorEnv.{name}": value for name, value in wanted.variables.items()
+    }
     if wanted.secret:
-        found |= {
+        spark_settings |= {
             f"spark.kubernetes.executor.secretKeyRef.{name}": f"{wanted.secret}:{key}"
             for name, key in wanted.secret_keys.items()
         }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in spark_settings.items() if value}
 
 
 def list_missing_settings(wanted: Kubernetes, conf: Mapping[str, str]) -> list[str]:
     """List what executors cannot be started without; `conf` is the operator's own."""
-    found = []
+    missing = []
     if not (wanted.image or conf.get(_IMAGE) or conf.get(_EXECUTOR_IMAGE)):
-        found.append(f"{_SETTING}IMAGE, the image of executors")
+        missing.append(f"{_SETTING}IMAGE, the image of executors")
     if not (wanted.driver_host or conf.get(_HOST)):
-        found.append(f"{_SETTING}DRIVER_HOST, the address at which they reach this worker")
-    return found
+        missing.append(f"{_SETTING}DRIVER_HOST, the address at which they reach this worker")
+    return missing

@@ -29,7 +29,7 @@ def spread(session: SparkSession, shares: list[bytes], entry: Entry) -> list[byt
     if _is_connect(session):
         return _spread_as_table(session, shares, entry)
     partitions = session.sparkContext.parallelize(shares, len(shares))
-    return [bytes(one) for one in partitions.mapPartitions(entry).collect()]
+    return [bytes(item) for item in partitions.mapPartitions(entry).collect()]
 
 
 def _spread_as_table(session: SparkSession, shares: list[bytes], entry: Entry) -> list[bytes]:
@@ -37,8 +37,8 @@ def _spread_as_table(session: SparkSession, shares: list[bytes], entry: Entry) -
     batches = [pa.RecordBatch.from_pydict({"share": pa.array([share])}) for share in shares]
     # A server elsewhere does not make a partition of each batch unless it is told.
     frame = session.createDataFrame(pa.Table.from_batches(batches)).repartition(len(shares))
-    found = frame.mapInArrow(_TableEntry(entry), "found binary").toArrow()
-    return [bytes(one) for one in found["found"].to_pylist()]
+    table = frame.mapInArrow(_TableEntry(entry), "found binary").toArrow()
+    return [bytes(item) for item in table["found"].to_pylist()]
 
 
 class _TableEntry:
@@ -49,9 +49,9 @@ class _TableEntry:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the entry over the values of all batches."""
-        shares = (bytes(one) for batch in batches for one in batch.column(0).to_pylist())
-        for found in self._entry(shares):
-            yield pa.RecordBatch.from_arrays([pa.array([found], pa.binary())], names=["found"])
+        shares = (bytes(item) for batch in batches for item in batch.column(0).to_pylist())
+        for answer in self._entry(shares):
+            yield pa.RecordBatch.from_arrays([pa.array([answer], pa.binary())], names=["found"])
 
 
 def _is_connect(session: SparkSession) -> bool:

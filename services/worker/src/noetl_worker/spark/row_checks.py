@@ -58,15 +58,15 @@ def check_frame(
         for index, check in enumerate(expected.checks)
         if check.kind in _CONDITIONS
     }
-    found = _measure(frame, expected, conditions, scope)
+    measured = _measure(frame, expected, conditions, scope)
     reports = [
-        _build_report(dataset, check, found.get(f"c{index}"), found["rows"], scope)
+        _build_report(dataset, check, measured.get(f"c{index}"), measured["rows"], scope)
         for index, check in enumerate(expected.checks)
     ]
     broken = [index for index, report in enumerate(reports) if not report.is_met]
     can_divert = expected.on_fail == "divert" and all(index in conditions for index in broken)
     if broken and expected.on_fail != "warn" and not can_divert:
-        raise _build_refusal(frame, reports[broken[0]], conditions.get(broken[0]), found["rows"])
+        raise _build_refusal(frame, reports[broken[0]], conditions.get(broken[0]), measured["rows"])
     if broken and can_divert:
         whole = _join_conditions([conditions[index] for index in broken])
         rows = _read_rows(frame.where(~whole), _DIVERTED_ROWS)
@@ -87,8 +87,8 @@ def _check_columns(dataset: str, frame: DataFrame, check: Check) -> None:
 def _build_condition(frame: DataFrame, check: Check, scope: CheckScope) -> Any:
     """Return what holds for each row, false where it is not known."""
     column = sql.col(_quote(check.columns[0])) if check.columns else None
-    found = _CONDITIONS[check.kind](frame, column, check, scope)
-    return sql.coalesce(found, sql.lit(False))  # noqa: FBT003 - a value of Spark
+    condition = _CONDITIONS[check.kind](frame, column, check, scope)
+    return sql.coalesce(condition, sql.lit(False))  # noqa: FBT003 - a value of Spark
 
 
 def _expect_not_null(_: Any, column: Any, __: Check, ___: Any) -> Any:
@@ -96,13 +96,13 @@ def _expect_not_null(_: Any, column: Any, __: Check, ___: Any) -> Any:
 
 
 def _expect_range(_: Any, column: Any, check: Check, __: Any) -> Any:
-    found = column.isNull()
+    out_of_range = column.isNull()
     bounds = []
     if check.least is not None:
         bounds.append(column >= sql.lit(check.least))
     if check.most is not None:
         bounds.append(column <= sql.lit(check.most))
-    return found | _join_conditions(bounds)
+    return out_of_range | _join_conditions(bounds)
 
 
 def _expect_regex(_: Any, column: Any, check: Check, __: Any) -> Any:
@@ -146,11 +146,11 @@ def _measure(
             # Seconds since 1970: a moment would come back in the zone of this machine.
             moment = sql.col(_quote(check.columns[0])).cast("timestamp").cast("double")
             wanted.append(sql.max(moment).alias(name))
-    found: dict[str, Any] = frame.agg(*wanted).collect()[0].asDict()
+    value_by_name: dict[str, Any] = frame.agg(*wanted).collect()[0].asDict()
     for index, check in enumerate(expected.checks):
         if check.kind == "foreign_key":
-            found[f"c{index}"] = _count_orphans(frame, check, scope)
-    return found
+            value_by_name[f"c{index}"] = _count_orphans(frame, check, scope)
+    return value_by_name
 
 
 def _count_orphans(frame: DataFrame, check: Check, scope: CheckScope) -> int:
@@ -201,17 +201,17 @@ def _read_rows(frame: DataFrame, rows_max: int) -> list[dict[str, Any]]:
     table = frame.limit(rows_max).toArrow()
     kinds = [""] * table.num_columns
     try:
-        found = [arrow_values.batch_to_rows(batch, kinds) for batch in table.to_batches()]
+        row_lists = [arrow_values.batch_to_rows(batch, kinds) for batch in table.to_batches()]
     except ValueWithoutJson as problem:
         raise SparkRefusal("schema", str(problem)) from problem
-    return [row for rows in found for row in rows]
+    return [row for rows in row_lists for row in rows]
 
 
 def _join_conditions(conditions: list[Any]) -> Any:
-    found = conditions[0]
-    for one in conditions[1:]:
-        found = found & one
-    return found
+    joined = conditions[0]
+    for condition in conditions[1:]:
+        joined = joined & condition
+    return joined
 
 
 def _quote(name: str) -> str:

@@ -149,18 +149,18 @@ class SharedSparkSession:
         spreading = _load_module(_SPREADING)
 
         def spread_job(session: "SparkSession") -> list[bytes]:
-            found: list[bytes] = spreading.spread(
+            answers: list[bytes] = spreading.spread(
                 session, cut(spreading.parallelism(session)), entry
             )
-            return found
+            return answers
 
         try:
             return await self.run_job(spread_job, name=name, tell_progress=tell_progress)
         except NoetlError:
             raise
         except Exception as problem:
-            said = await asyncio.to_thread(load_driver().describe_problem, problem)
-            raise SparkLost(f"'{name}' ended early: {said}") from problem
+            description = await asyncio.to_thread(load_driver().describe_problem, problem)
+            raise SparkLost(f"'{name}' ended early: {description}") from problem
 
     async def warm_session(self) -> None:
         """Start the session before a task needs it, where that is wanted.

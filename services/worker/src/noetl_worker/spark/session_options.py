@@ -101,7 +101,7 @@ def parse_conf(written: str) -> dict[str, str]:
 
     Secrets are refused: Spark shows its configuration to everyone who may see the application.
     """
-    found: dict[str, str] = {}
+    option_by_name: dict[str, str] = {}
     for entry in filter(None, (part.strip() for part in written.split(";"))):
         key, equals, value = (part.strip() for part in entry.partition("="))
         if not equals or not key.startswith("spark."):
@@ -113,8 +113,8 @@ def parse_conf(written: str) -> dict[str, str]:
                 "Spark by a file or by its environment variable"
             )
             raise SparkUnavailable(text)
-        found[key] = value
-    return found
+        option_by_name[key] = value
+    return option_by_name
 
 
 def read_conf(written: str) -> tuple[dict[str, str], str]:
@@ -191,8 +191,12 @@ def list_addresses(master: str) -> list[tuple[str, int]]:
         scheme, rest = ("https", rest) if "://" not in rest else rest.split("://", 1)
     places = rest.partition("/")[0].split(",")
     try:
-        found = [urlsplit(f"//{place}") for place in places]
-        return [(str(one.hostname), one.port or _PORTS[scheme]) for one in found if one.hostname]
+        addresses = [urlsplit(f"//{place}") for place in places]
+        return [
+            (str(address.hostname), address.port or _PORTS[scheme])
+            for address in addresses
+            if address.hostname
+        ]
     except (ValueError, KeyError) as problem:
         raise SparkUnavailable(f"the Spark master has no usable address: {problem}") from problem
 

@@ -75,14 +75,14 @@ def run(
         _plan_inputs(ask.inputs, ask.plan.home) as (inputs, moving),
     ):
         frames = {
-            name: build_frame(session, one, ask.plan.home, name=name)
-            for name, one in inputs.items()
+            name: build_frame(session, task_input, ask.plan.home, name=name)
+            for name, task_input in inputs.items()
         }
         # The rows that are checked are those that are used.
         held = moving & ask.expected.keys()
         frames |= {name: stored_once(frames[name]) for name in held}
         checked = _check_inputs(frames, ask)
-        frames |= {name: one.frame for name, one in checked.items()}
+        frames |= {name: task_input.frame for name, task_input in checked.items()}
         if ask.code is None:
             prunable = {name: inputs[name] for name in inputs.keys() - ask.expected.keys()}
             frame = _run_statements_once(session, ask, frames, moving - held, prunable)
@@ -126,10 +126,16 @@ def _plan_inputs(
     inputs: Mapping[str, Input], home: StoreAddress
 ) -> Iterator[tuple[dict[str, Input], frozenset[str]]]:
     """Yield a task's inputs, their reads planned, and the names of those that may run only once."""
-    reads = {name: one.options for name, one in inputs.items() if isinstance(one, QueryInput)}
+    reads = {
+        name: task_input.options
+        for name, task_input in inputs.items()
+        if isinstance(task_input, QueryInput)
+    }
     with shared_snapshots.plan_reads(reads, home) as planned:
-        found = {name: QueryInput(options=options) for name, options in planned.options.items()}
-        yield {**inputs, **found}, planned.moving
+        input_by_name = {
+            name: QueryInput(options=options) for name, options in planned.options.items()
+        }
+        yield {**inputs, **input_by_name}, planned.moving
 
 
 def _run_statements_once(
@@ -145,10 +151,10 @@ def _run_statements_once(
     """
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)
-    found = _run_statements(session, ask)
+    answer = _run_statements(session, ask)
     # What else a trusted task does may not be done twice.
     are_views = all(lexer.parse_temporary_view(text) for text in ask.statements[:-1])
-    narrow = _narrow_inputs(prunable, found) if are_views and not is_remote(session) else {}
+    narrow = _narrow_inputs(prunable, answer) if are_views and not is_remote(session) else {}
     if narrow:
         fewer = {
             name: build_frame(session, given, ask.plan.home, name=name)
@@ -157,12 +163,12 @@ def _run_statements_once(
         frames = {**frames, **fewer}
         for name, frame in fewer.items():
             frame.createOrReplaceTempView(name)
-        found = _run_statements(session, ask)
-    reads = needed_columns.list_read_inputs(found) if moving and not is_remote(session) else None
+        answer = _run_statements(session, ask)
+    reads = needed_columns.list_read_inputs(answer) if moving and not is_remote(session) else None
     uses = None if reads is None else Counter(reads)
     repeated = [name for name in moving if uses is None or uses[name] > 1]
     if not repeated:
-        return found
+        return answer
     for name in repeated:
         stored_once(frames[name]).createOrReplaceTempView(name)
     return _run_statements(session, ask)
@@ -170,7 +176,7 @@ def _run_statements_once(
 
 def _narrow_inputs(inputs: Mapping[str, Input], frame: DataFrame) -> dict[str, Input]:
     """Return inputs with fewer columns, of which a query needs no others."""
-    if not any(isinstance(one, FileInput | QueryInput) for one in inputs.values()):
+    if not any(isinstance(task_input, FileInput | QueryInput) for task_input in inputs.values()):
         return {}
     needed = needed_columns.find_needed_columns(frame)
     narrow: dict[str, Input] = {}
@@ -210,17 +216,21 @@ def _add_findings(
     given: SparkResult, ask: SparkRequest, checked: Mapping[str, CheckedFrame]
 ) -> SparkResult:
     """Add what checks have found, and the rows of inputs that were left out."""
-    reports = [report for one in checked.values() for report in one.reports]
-    diverted = {name: one.diverted for name, one in checked.items() if one.diverted}
+    reports = [report for check_report in checked.values() for report in check_report.reports]
+    diverted = {
+        name: check_report.diverted
+        for name, check_report in checked.items()
+        if check_report.diverted
+    }
     given = structs.replace(
         given,
         checks=[*reports, *given.checks],
         diverted={**diverted, **given.diverted},
     )
     rejected = {
-        name: file_source.read_rejects(one.home, one.rejects)
-        for name, one in ask.inputs.items()
-        if isinstance(one, FileInput) and one.plan.source.on_bad_row != "fail"
+        name: file_source.read_rejects(check_report.home, check_report.rejects)
+        for name, check_report in ask.inputs.items()
+        if isinstance(check_report, FileInput) and check_report.plan.source.on_bad_row != "fail"
     }
     return structs.replace(given, rejected=rejected) if rejected else given
 
@@ -293,9 +303,9 @@ def _run_statements(session: SparkSession, ask: SparkRequest) -> DataFrame:
 
     *views, query = ask.statements
     for text in views:
-        found = lexer.parse_temporary_view(text)
-        if found is not None:
-            name, body = found
+        temporary_view = lexer.parse_temporary_view(text)
+        if temporary_view is not None:
+            name, body = temporary_view
             _run_query(session, body, ask).createOrReplaceTempView(name)
         elif ask.is_trusted:
             session.sql(text)
@@ -376,8 +386,8 @@ def prepared(
     names = set(frame.columns)
     for path in mapping.values():
         if path not in names and path.split(".")[0] not in names:
-            known = ", ".join(sorted(names)[:20])
-            raise SparkRefusal("validation", f"there is no source field {path!r}: known: {known}")
+            shown = ", ".join(sorted(names)[:20])
+            raise SparkRefusal("validation", f"there is no source field {path!r}: known: {shown}")
     # A column may have a dot in its own name.
     quoted = {path: f"`{path.replace('`', '``')}`" if path in names else path for path in names}
     columns = [

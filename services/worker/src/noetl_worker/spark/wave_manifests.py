@@ -72,17 +72,19 @@ class WaveManifests:
 
         Raises `ToolFailure`.
         """
-        there = await self._payloads.list_names(f"{self._wave}/")
+        stored_names = await self._payloads.list_names(f"{self._wave}/")
         wanted = [
-            name for name in there if waves.is_bundle_name(name, part) and name not in self._read
+            name
+            for name in stored_names
+            if waves.is_bundle_name(name, part) and name not in self._read
         ]
-        found: list[bytes] = []
+        manifests: list[bytes] = []
         for name in wanted:
             data = await self._payloads.find_named(name)
             if data is not None:
-                found += _decode_bundle(data, name)
+                manifests += _decode_bundle(data, name)
             self._read.add(name)
-        return found
+        return manifests
 
     async def clear_wave(self, *, parts: int, has_ended: bool) -> None:
         """Remove what the wave has left, as nobody needs it any more; raises `ToolFailure`.
@@ -110,7 +112,7 @@ def decode_manifest(data: bytes, wave: str) -> FrameManifest | None:
 
 def _decode_bundle(data: bytes, name: str) -> list[bytes]:
     try:
-        return [bytes(one) for one in codec.decode_as(data, list[msgspec.Raw])]
+        return [bytes(item) for item in codec.decode_as(data, list[msgspec.Raw])]
     except msgspec.DecodeError as problem:
         log.warning("manifests cannot be read", bundle=name, reason=str(problem))
         return []

@@ -202,7 +202,7 @@ class WaveRunner:
             : self._size
         ]
         taken = set(chosen)
-        self._waiting = deque(one for one in self._waiting if one not in taken)
+        self._waiting = deque(member for member in self._waiting if member not in taken)
         return chosen
 
     async def _run_wave(self, wave: _Wave) -> None:

@@ -41,12 +41,12 @@ def read_tokens(text: str, dialect: Dialect) -> list[Token]:
     """Return the tokens of a text, comments left out; raises `ToolFailure` with the line."""
     dialects = load_dialects()
     try:
-        found = dialects.reader(dialect).read(_HIDDEN.sub("_", text))
+        reading = dialects.reader(dialect).read(_HIDDEN.sub("_", text))
     except dialects.TokenError as problem:
         _refuse_unclosed_quote(text, dialect, problem)
     tokens: list[Token] = []
     end, before = 0, None
-    for item in found:
+    for item in reading:
         if item.start - end > 1:
             _check_comments(text, end, item.start, dialect)
         if before is not None and dialects.is_continued(before, item):

@@ -15,7 +15,7 @@ from noetl_chassis.blocking_work import run_in_thread
 from noetl_contracts import codec
 from noetl_contracts.errors import Permanent, Retryable
 from noetl_contracts.payloads import PayloadRef
-from noetl_playbook.model import tools as kinds
+from noetl_playbook.model import tools
 from noetl_storage.ports.ledger_ports import Buckets
 from noetl_worker.domain.failures import ToolFailure, build_error, classify_file_error
 from noetl_worker.domain.secret_mask import SecretMask
@@ -269,7 +269,7 @@ async def _decode_content(content: Content, call: Call, *, name: str) -> tuple[A
 
 def _pick_input_fields(call: Call) -> dict[str, Any]:
     """Take fields of the kind that stand under `input`."""
-    return {name: item for name, item in call.input.items() if name in kinds.ARTIFACT.fields}
+    return {name: item for name, item in call.input.items() if name in tools.ARTIFACT.fields}
 
 
 def _get_address(call: Call) -> Any:

@@ -113,7 +113,9 @@ class Checkout:
         if not self._is_intact(path):
             return set()
         pairs = zip(present.content.chunks, content.chunks, strict=False)
-        return {index for index, (here, wanted) in enumerate(pairs) if here == wanted}
+        return {
+            index for index, (present_chunk, wanted) in enumerate(pairs) if present_chunk == wanted
+        }
 
     def begin_file(self, path: str, *, is_reused: bool) -> int:
         """Open a file whose chunks are to be written; unless it is reused, it is a new one.

@@ -171,13 +171,13 @@ class FileJournal:
         names = await self._payloads.list_names(f"{NAME_PREFIX}/{self._execution_id}/")
         waiting = [name for name in names if name > self._build_entry_name(self.entry_count)]
         for start in range(0, len(waiting), _READS_AT_ONCE):
-            found = await asyncio.gather(
+            entries = await asyncio.gather(
                 *(
                     self._payloads.find_named(name)
                     for name in waiting[start : start + _READS_AT_ONCE]
                 )
             )
-            for data in found:
+            for data in entries:
                 entry = None if data is None else codec.decode_as(data, JournalEntry)
                 # A listing may be behind: what it lacks is read one by one.
                 if entry is None or entry.sequence != self.entry_count + 1:

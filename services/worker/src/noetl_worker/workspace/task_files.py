@@ -166,9 +166,9 @@ class TaskFiles:
         )
         self._workspaces.note_entries(self._call.site, journal.entry_count)
         if not is_own and self._call.sink is None:
-            found = await journal.find_outcome(entry.key)
-            assert found is not None, "the entry with this key has just been read"
-            raise RecordedOutcome(_build_outcome(found[1]))
+            stored_outcome = await journal.find_outcome(entry.key)
+            assert stored_outcome is not None, "the entry with this key has just been read"
+            raise RecordedOutcome(_build_outcome(stored_outcome[1]))
         if is_own:
             await run_in_thread(checkout.accept_changes, changes)
 
@@ -350,14 +350,14 @@ class TaskFiles:
             sizes.pop(path, None)
         total = sum(sizes.values())
         if changes.is_too_much:
-            found = "more than that"
+            excess = "more than that"
         elif len(sizes) > limits.files_max or total > limits.bytes_max:
-            found = f"{len(sizes)} with {total} bytes"
+            excess = f"{len(sizes)} with {total} bytes"
         else:
             return
         text = (
             f"of the files of an execution at most {limits.files_max} with {limits.bytes_max} "
-            f"bytes are kept, and these would be {found}: remove what is no longer needed, store "
+            f"bytes are kept, and these would be {excess}: remove what is no longer needed, store "
             "tables with an artifact task, or raise NOETL_WORKER_WORKSPACE_FILES_MAX and "
             "NOETL_WORKER_WORKSPACE_BYTES_MAX"
         )

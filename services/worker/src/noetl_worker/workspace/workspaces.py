@@ -11,6 +11,7 @@ import structlog
 
 from noetl_chassis.blocking_work import run_in_thread
 from noetl_chassis.clock import Clock
+from noetl_contracts.lru_cache import LruCache
 from noetl_storage.process.scratch import hold_scratch_folder
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.domain.secret_mask import SecretMask
@@ -51,8 +52,8 @@ class Workspaces:
         self.limits = limits
         self._references = references_
         self._organizations = organizations
-        self._journals: OrderedDict[tuple[str, str, str], FileJournal] = OrderedDict()
-        self._entries: OrderedDict[tuple[str, str, str], int] = OrderedDict()
+        self._journals = LruCache[tuple[str, str, str], FileJournal](entries_max=_JOURNALS_MAX)
+        self._entries = LruCache[tuple[str, str, str], int](entries_max=_COUNTS_MAX)
         self._idle: OrderedDict[Path, tuple[tuple[str, str, str], Checkout]] = OrderedDict()
 
     def get_payloads(self, site: UnitScope) -> "TenantPayloads":
@@ -80,23 +81,21 @@ class Workspaces:
     def get_journal(self, site: UnitScope, payloads: "TenantPayloads") -> FileJournal:
         """Return the journal of an execution."""
         key = _build_key(site)
-        journal = self._journals.pop(key, None) or FileJournal(site.execution_id, payloads)
-        self._journals[key] = journal
-        if len(self._journals) > _JOURNALS_MAX:
-            self._journals.popitem(last=False)
+        journal = self._journals.find_value(key)
+        if journal is None:
+            journal = FileJournal(site.execution_id, payloads)
+            self._journals.keep_value(key, journal)
         return journal
 
     def count_entries(self, site: UnitScope) -> int:
         """Return how long the journal of an execution is, as far as this worker has seen it."""
-        return self._entries.get(_build_key(site), 0)
+        return self._entries.find_value(_build_key(site)) or 0
 
     def note_entries(self, site: UnitScope, count: int) -> None:
         """Remember how long a journal is, also when the journal itself is forgotten."""
         key = _build_key(site)
         if count:
-            self._entries[key] = max(count, self._entries.pop(key, 0))
-            if len(self._entries) > _COUNTS_MAX:
-                self._entries.popitem(last=False)
+            self._entries.keep_value(key, max(count, self._entries.find_value(key) or 0))
 
     async def borrow_checkout(self, site: UnitScope) -> Checkout:
         """Take a checkout that nobody else uses, one of the same execution if there is one."""

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 
-from noetl_pft.verify import event_log as names
+from noetl_pft.verify import event_log
 from noetl_pft.verify.checks import Check
 from noetl_pft.verify.event_log import EventLog
 from noetl_pft.verify.expected_run import ExpectedRun
@@ -21,7 +21,7 @@ def check_stamped_rows(target: TargetTables, events: EventLog) -> Check:
     )
     committed: dict[str, int] = defaultdict(int)
     for name, frame in events.frames.items():
-        if frame.counts[names.FRAME_COMMITTED]:
+        if frame.counts[event_log.FRAME_COMMITTED]:
             committed[events.get_root_frame(name)] += frame.committed_rows
     for frame_id in stamped.keys() | committed.keys():
         if frame_id not in committed:

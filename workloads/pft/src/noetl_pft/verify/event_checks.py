@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 
-from noetl_pft.verify import event_log as names
+from noetl_pft.verify import event_log
 from noetl_pft.verify.checks import Check, RunTerms
 from noetl_pft.verify.event_log import EventLog, FrameHistory
 from noetl_pft.verify.expected_run import ExpectedRun
@@ -38,13 +38,13 @@ def check_event_stream(events: EventLog) -> Check:
         check.record_difference(
             f"stream versions have gaps or repeats; first missing: {missing[:5]}"
         )
-    starts = [e.version for e in events.events if e.kind == names.STARTED]
+    starts = [e.version for e in events.events if e.kind == event_log.STARTED]
     check.expect_equal("start events", len(starts), 1)
-    ends = [e for e in events.events if e.kind in names.TERMINAL]
-    check.expect_equal("terminal events", [e.kind for e in ends], [names.COMPLETED])
+    ends = [e for e in events.events if e.kind in event_log.TERMINAL]
+    check.expect_equal("terminal events", [e.kind for e in ends], [event_log.COMPLETED])
     after = ends[0].version if ends else len(versions)
     for event in events.events:
-        if event.version > after and event.kind in names.TRANSITIONS:
+        if event.version > after and event.kind in event_log.TRANSITIONS:
             check.record_difference(f"{event.kind} at version {event.version}, after the end")
     return check
 
@@ -56,7 +56,7 @@ def check_step_entries(events: EventLog, terms: RunTerms) -> Check:
         wanted = dict.fromkeys(_ONCE_IN_C, 1)
     else:
         wanted = dict.fromkeys(_ONCE, 1) | dict.fromkeys(_PER_FACILITY, terms.facilities)
-    counter = Counter(e.step for e in events.events if e.kind == names.STEP_ENTER)
+    counter = Counter(e.step for e in events.events if e.kind == event_log.STEP_ENTER)
     for step in sorted(wanted.keys() | {str(s) for s in counter}):
         check.expect_equal(f"entries of {step}", counter[step], wanted.get(step, 0))
     return check
@@ -66,17 +66,17 @@ def check_stages(events: EventLog, terms: RunTerms) -> Check:
     """E3: every stage opens once and closes once, after all of its frames."""
     check = Check("E3", "stages open and close once, after their frames")
     count = len(_STAGES) * terms.facilities if terms.variant != "c" else 1
-    kinds = (names.STAGE_OPENED, names.STAGE_CLOSED, names.LOOP_DONE)
+    kinds = (event_log.STAGE_OPENED, event_log.STAGE_CLOSED, event_log.LOOP_DONE)
     counts = Counter(e.kind for e in events.events)
     for kind in kinds:
         check.expect_equal(kind, counts[kind], count)
-    opened = Counter(e.stage for e in events.events if e.kind == names.STAGE_OPENED)
-    closed = Counter(e.stage for e in events.events if e.kind == names.STAGE_CLOSED)
+    opened = Counter(e.stage for e in events.events if e.kind == event_log.STAGE_OPENED)
+    closed = Counter(e.stage for e in events.events if e.kind == event_log.STAGE_CLOSED)
     for stage in opened.keys() | closed.keys():
         check.expect_equal(
             f"stage {stage} (opened, closed)", (opened[stage], closed[stage]), (1, 1)
         )
-    closing = {e.stage: e.version for e in events.events if e.kind == names.STAGE_CLOSED}
+    closing = {e.stage: e.version for e in events.events if e.kind == event_log.STAGE_CLOSED}
     for name, frame in events.frames.items():
         if frame.has_rows:
             end = closing.get(frame.stage, 0)
@@ -94,16 +94,16 @@ def check_frames(events: EventLog, terms: RunTerms) -> Check:
         if not frame.has_rows:
             continue
         counts = frame.counts
-        check.expect_equal(f"commits of frame {name}", counts[names.FRAME_COMMITTED], 1)
-        check.expect_equal(f"failures of frame {name}", counts[names.FRAME_FAILED], 0)
+        check.expect_equal(f"commits of frame {name}", counts[event_log.FRAME_COMMITTED], 1)
+        check.expect_equal(f"failures of frame {name}", counts[event_log.FRAME_FAILED], 0)
         most = 1 if terms.is_fault_free else terms.max_attempts
-        dispatched = counts[names.FRAME_DISPATCHED]
+        dispatched = counts[event_log.FRAME_DISPATCHED]
         check.require_condition(
             holds=1 <= dispatched <= most,
             otherwise=f"frame {name} was dispatched {dispatched} times, at most {most} expected",
         )
         if terms.is_fault_free:
-            unfinished = counts[names.FRAME_ABANDONED] + counts[names.FRAME_REJECTED]
+            unfinished = counts[event_log.FRAME_ABANDONED] + counts[event_log.FRAME_REJECTED]
             check.expect_equal(f"abandoned or rejected, frame {name}", unfinished, 0)
     return check
 
@@ -117,7 +117,7 @@ def check_committed_rows(events: EventLog, expected: ExpectedRun, terms: RunTerm
             frames[frame.stage].append(frame)
     opened = Counter[str]()
     for event in events.events:
-        if event.kind != names.STAGE_OPENED:
+        if event.kind != event_log.STAGE_OPENED:
             continue
         step = event.step or ""
         opened[step] += 1
@@ -158,7 +158,7 @@ def check_event_cost(events: EventLog, expected: ExpectedRun, terms: RunTerms) -
     check.inspected = total
     if terms.is_fault_free and total > most:
         check.record_difference(f"{total} events, at most {most} for {frames} frames")
-    commands = sum(e.kind.startswith(names.COMMANDS) for e in events.events)
+    commands = sum(e.kind.startswith(event_log.COMMANDS) for e in events.events)
     if expected.scale == _FULL_SCALE and commands >= _MOST_COMMANDS:
         check.record_difference(f"{commands} command events")
     sizes = sorted(e.result_bytes for e in events.events if e.result_bytes)

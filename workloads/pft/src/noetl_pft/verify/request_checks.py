@@ -37,8 +37,8 @@ def check_asked_once(requests: RequestSummary, expected: ExpectedRun) -> Check:
     check = Check("L3", "every unit was asked once and answered once")
     for name in expected.names:
         tally = requests.units.get(name)
-        found = (tally.requests, tally.complete) if tally else (0, 0)
-        check.expect_equal(f"{name} (asked, answered)", found, (1, 1))
+        counts = (tally.requests, tally.complete) if tally else (0, 0)
+        check.expect_equal(f"{name} (asked, answered)", counts, (1, 1))
     return check
 
 

@@ -53,18 +53,18 @@ def check_mds_work(target: TargetTables, expected: ExpectedRun) -> Check:
     """D5: the MDS ids are the model's, not what was saved."""
     check = Check("D5", "MDS work rows equal the model's ids, all done")
     rows = target.mds_work or [row for row in target.page_work if row.kind == "mds"]
-    found = {(row.facility, f"mds/{row.item}"): row for row in rows}
-    if len(found) != len(rows):
-        check.record_difference(f"{len(rows) - len(found)} ids are listed twice")
+    row_by_unit = {(row.facility, f"mds/{row.item}"): row for row in rows}
+    if len(row_by_unit) != len(rows):
+        check.record_difference(f"{len(rows) - len(row_by_unit)} ids are listed twice")
     for key, unit in expected.units["mds"].items():
-        row = found.pop(key, None)
+        row = row_by_unit.pop(key, None)
         if row is None:
             check.record_difference(f"missing: {key[1]} of facility {key[0]}")
             continue
         check.expect_equal(
             f"{key[1]} patient and status", (row.patient, row.status), (unit.patient, "done")
         )
-    for facility, name in found:
+    for facility, name in row_by_unit:
         check.record_difference(f"surplus: {name} of facility {facility}")
     return check
 

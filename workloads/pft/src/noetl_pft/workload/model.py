@@ -243,11 +243,6 @@ def encode_canonical(payload: Any) -> bytes:
     return json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def digest_payload(payload: Any) -> str:
-    """Return the SHA-256 of the canonical form."""
-    return hashlib.sha256(encode_canonical(payload)).hexdigest()
-
-
 def digest_set(entries: Iterable[tuple[int, str, str]]) -> str:
     """Return the digest of (facility, unit, payload fingerprint) entries, in any order."""
     total = hashlib.sha256()

@@ -88,15 +88,6 @@ class PostgresLineage:
             )
         return True
 
-    async def list_lineage_rows(
-        self, execution_id: ExecutionId, *, after: tuple[int, int] = (0, -1), rows_max: int
-    ) -> list[LineageRow]:
-        """Return the rows of an execution, in order, after a version and ordinal."""
-        rows = await self._database.fetch_rows(
-            _QUERIES["list_rows"], int(execution_id), *after, rows_max
-        )
-        return [LineageRow(**dict(record)) for record in rows]
-
     async def list_undelivered_rows(
         self, *, shard: int, shard_count: int, rows_max: int
     ) -> list[UndeliveredRow]:

@@ -61,14 +61,14 @@ class PostgresProjections:
             return []
         ordered = sorted((int(execution), *move) for execution, move in positions.items())
         written = list_latest_rows(rows, of=positions.keys())
-        found = await self._database.fetch_rows(
+        moved_rows = await self._database.fetch_rows(
             _APPLY,
             shard,
             *([item[place] for item in ordered] for place in range(3)),
             *(_to_storable(written[surface]) for surface in KEY_BY_SURFACE),
             list(results),
         )
-        moved = {str(record["execution_id"]) for record in found}
+        moved = {str(record["execution_id"]) for record in moved_rows}
         return [execution for execution in positions if execution not in moved]
 
     async def list_executions_behind(
@@ -138,9 +138,9 @@ class PostgresProjections:
         """Replace all of one execution's rows and its position, unless it is further already."""
         async with self._database.open_transaction() as transaction:
             held = await transaction.fetch_rows(_QUERIES["hold_position"], int(execution_id), shard)
-            found: int = held[0]["version"]
-            if found > version:
-                return found
+            stored_version: int = held[0]["version"]
+            if stored_version > version:
+                return stored_version
             for surface, new in list_latest_rows(rows, of={execution_id}).items():
                 await transaction.execute_statement(_QUERIES[f"clear_{surface}"], int(execution_id))
                 if new:

@@ -93,14 +93,6 @@ where l.execution_id = $1
         where r.version = l.version and r.ordinal = l.ordinal
     );
 
--- name: list_rows :many
--- At most $4 run events of execution $1 behind version $2 and ordinal $3.
-select version, ordinal, event_type, event_time, run_id, job, event::text as body
-from noetl.lineage
-where execution_id = $1 and (version, ordinal) > ($2, $3)
-order by version, ordinal
-limit $4;
-
 -- name: list_undelivered :many
 -- At most $3 run events of shard $1 of $2 that were neither taken nor refused.
 select execution_id, version, ordinal, event::text as body

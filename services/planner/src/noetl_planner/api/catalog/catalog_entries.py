@@ -13,7 +13,7 @@ from noetl_contracts.ledger.records import CatalogEntry
 from noetl_planner.api.catalog import input_checks
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
-from noetl_planner.api.http.services import ApiServices
+from noetl_planner.api.http.services import ApiServices, RequestScope
 from noetl_planner.api.pools import warnings
 from noetl_planner.identity.permissions import Permission
 from noetl_playbook.parse.playbook import ParsedPlaybook, parse_playbooks
@@ -47,7 +47,9 @@ async def read_entries(
     entries = _build_entries(services, parsed_playbooks, source=source, path=path)
     taken = next((entry.path for entry in entries if entry.path in RESERVED_PATHS), None)
     if taken is not None:
-        raise problems.bad_request_error(f"path {taken!r} is reserved", hint="change metadata.path")
+        raise problems.build_bad_request_error(
+            f"path {taken!r} is reserved", hint="change metadata.path"
+        )
     return entries
 
 
@@ -55,7 +57,7 @@ async def keep_reserved_draft(services: ApiServices, source: str) -> CatalogEntr
     """Keep a text of the API's own, with a reserved path, as a draft."""
     parsed_playbooks = await asyncio.to_thread(parse_playbooks, source, level=Level.TOLERANT)
     (entry,) = _build_entries(services, parsed_playbooks, source=source, path=None)
-    return await services.catalog.keep_draft(entry)
+    return await services.playbooks.catalog.keep_draft(entry)
 
 
 async def keep_draft(
@@ -64,29 +66,29 @@ async def keep_draft(
     """Keep a text as a draft of its path, which no look-up by path alone finds."""
     entries = await read_entries(services, source, level=Level.TOLERANT, path=path, scripts=scripts)
     if len(entries) > 1:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"the text holds {len(entries)} playbooks, and a draft is one",
             hint="register the playbooks that it calls, and send its own document",
         )
     check_write_permission(services, entries[0].path)
     await input_checks.check_playbook_calls(services, entries)
-    return await services.catalog.keep_draft(entries[0])
+    return await services.playbooks.catalog.keep_draft(entries[0])
 
 
-def check_write_permission(services: ApiServices, path: str) -> None:
+def check_write_permission(scope: RequestScope, path: str) -> None:
     """Raise a 403 for who may not write the playbook of a path."""
-    if not services.has_permission(Permission.WRITE_PLAYBOOKS, path):
+    if not scope.has_permission(Permission.WRITE_PLAYBOOKS, path):
         raise ApiError(
             HTTPStatus.FORBIDDEN,
             code="forbidden",
-            detail=f"{services.access.principal.name} may not write playbooks at {path!r}",
+            detail=f"{scope.access.principal.name} may not write playbooks at {path!r}",
             hint="an administrator gives roles: noetl role grant",
         )
 
 
 async def find_latest_entry(services: ApiServices, path: str) -> CatalogEntry | None:
     """Find the latest registered version of a path."""
-    return await services.catalog.find_playbook(path.strip("/"), **services.tenant_scope)
+    return await services.playbooks.catalog.find_playbook(path.strip("/"), **services.tenant_scope)
 
 
 def _make_script_reader(scripts: Scripts | None) -> ReadScript | None:
@@ -123,7 +125,7 @@ def _build_entries(
             extra={"diagnostics": codec.to_builtins(problems_found)},
         )
     if path is not None and len(parsed_playbooks) > 1:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"the text holds {len(parsed_playbooks)} playbooks, and the request names one path",
             hint="leave `path` out",
         )
@@ -133,7 +135,7 @@ def _build_entries(
     ]
     twice = next((item for item in paths if paths.count(item) > 1), None)
     if twice is not None:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"two playbooks of the text have the path {twice!r}",
             hint="give each a path of its own",
         )
@@ -149,7 +151,7 @@ def _build_entry(
     assert parsed.playbook is not None, "bad playbooks are refused before"
     own = parsed.playbook.metadata.path
     if path is not None and path.strip("/") != own:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"the playbook says that its path is {own!r}, the request says {path!r}",
             hint="leave `path` out, or change metadata.path",
         )
@@ -174,26 +176,26 @@ async def get_playbook_entry(services: ApiServices, path: str, version: int | No
     wanted = path.strip("/")
     entry = None
     if services.covers_path(wanted):
-        entry = await services.catalog.find_playbook(
+        entry = await services.playbooks.catalog.find_playbook(
             wanted, version=version, **services.tenant_scope
         )
     if entry is not None:
-        services.playbook_cache.keep_entry(version, entry)
+        services.playbooks.playbook_cache.keep_entry(version, entry)
         return entry
     latest = (
-        await services.catalog.find_playbook(wanted, **services.tenant_scope)
+        await services.playbooks.catalog.find_playbook(wanted, **services.tenant_scope)
         if version is not None and services.covers_path(wanted)
         else None
     )
     if latest is not None:
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"playbook {wanted!r} has no version {version}",
             hint=f"its versions are 1 to {latest.version}",
         )
-    catalog_entries = await services.catalog.list_playbooks(
+    catalog_entries = await services.playbooks.catalog.list_playbooks(
         entries_max=SUGGESTIONS_MAX, **services.tenant_scope
     )
-    raise problems.not_found_error(
+    raise problems.build_not_found_error(
         f"no playbook is registered as {wanted!r}",
         hint=spelling.suggest_word(
             wanted,

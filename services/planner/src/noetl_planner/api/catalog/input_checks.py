@@ -10,7 +10,7 @@ from noetl_contracts import codec, spelling
 from noetl_contracts.ledger.records import CatalogEntry
 from noetl_contracts.written_names import find_name_problem
 from noetl_planner.api.http.problems import ApiError
-from noetl_planner.api.http.services import ApiServices
+from noetl_planner.api.http.services import ApiServices, RequestScope
 from noetl_planner.identity.permissions import Permission
 from noetl_playbook.model import coercion
 from noetl_playbook.model.playbook import InputDeclaration
@@ -109,21 +109,21 @@ async def check_playbook_calls(services: ApiServices, new: Sequence[CatalogEntry
         for call in _list_playbook_calls(entry.model):
             called = new_by_path.get(call.path) if call.version is None else None
             if called is None:
-                called = await services.catalog.find_playbook(
+                called = await services.playbooks.catalog.find_playbook(
                     call.path, version=call.version, **services.tenant_scope
                 )
             if called is not None and not inputs.is_lenient(called.model):
                 _check_playbook_call(entry, call, called)
 
 
-def _check_call_reach(services: ApiServices, entry: CatalogEntry) -> None:
+def _check_call_reach(scope: RequestScope, entry: CatalogEntry) -> None:
     """Raise a 403 for a call of a playbook that who writes it may not run.
 
     Else a role for a folder would be one for all of them: a child runs with what its own playbook
     may use. Of a path with templates what stands before them counts.
     """
-    prefixes = services.access.list_path_prefixes(Permission.RUN)
-    if not prefixes and services.access.has_permission(Permission.RUN):
+    prefixes = scope.access.list_path_prefixes(Permission.RUN)
+    if not prefixes and scope.access.has_permission(Permission.RUN):
         return
     for place, task in _list_call_tasks(entry.model):
         path = str(task.get("fields", {}).get("path", ""))
@@ -137,7 +137,7 @@ def _check_call_reach(services: ApiServices, entry: CatalogEntry) -> None:
             raise ApiError(
                 HTTPStatus.FORBIDDEN,
                 code="forbidden",
-                detail=f"{entry.path}: {place}: {services.access.principal.name} may not run "
+                detail=f"{entry.path}: {place}: {scope.access.principal.name} may not run "
                 f"{path[:200]!r}",
                 hint=f"call playbooks of {', '.join(prefixes) or 'no folder'}, with their folder "
                 "written out",
@@ -147,7 +147,7 @@ def _check_call_reach(services: ApiServices, entry: CatalogEntry) -> None:
 def _check_playbook_call(entry: CatalogEntry, call: _PlaybookCall, called: CatalogEntry) -> None:
     steps = [str(step["step"]) for step in called.model.get("workflow", ())]
     if call.return_step is not None and call.return_step not in steps:
-        raise _call_error(
+        raise _build_call_error(
             f"{entry.path}: {call.place}, field 'return_step': "
             f"playbook {call.path!r} has no step {call.return_step!r}",
             hint=spelling.suggest_or_list(call.return_step, steps, label="its steps are"),
@@ -156,13 +156,13 @@ def _check_playbook_call(entry: CatalogEntry, call: _PlaybookCall, called: Catal
     if call.has_all_inputs and (fault is None or not fault.is_refused):
         fault = find_required_fault(called.model, call.inputs)
     if fault is not None and fault.is_refused:
-        raise _call_error(
+        raise _build_call_error(
             f"{entry.path}: {call.place}, field 'input': {call.path!r}: {fault.message}",
             hint=fault.hint,
         )
 
 
-def _call_error(detail: str, *, hint: str) -> ApiError:
+def _build_call_error(detail: str, *, hint: str) -> ApiError:
     status = HTTPStatus.UNPROCESSABLE_ENTITY
     return ApiError(status, code="playbook_invalid", detail=detail, hint=hint)
 

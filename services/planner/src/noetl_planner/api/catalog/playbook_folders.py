@@ -71,7 +71,7 @@ async def _read_files(
     failures: list[tuple[str, ApiError]] = []
     for file in files:
         if file.name in entries_by_name:
-            raise problems.bad_request_error(f"two files are named {file.name!r}")
+            raise problems.build_bad_request_error(f"two files are named {file.name!r}")
         entries_by_name[file.name] = []
         try:
             entries_by_name[file.name] = await catalog_entries.read_entries(
@@ -82,12 +82,12 @@ async def _read_files(
             found = error.extra.get("diagnostics", [])
             diagnostics += [{**codec.to_builtins(item), "file": file.name} for item in found]
     if failures:
-        raise _folder_error(failures, diagnostics)
+        raise _build_folder_error(failures, diagnostics)
     _check_paths(entries_by_name)
     return entries_by_name
 
 
-def _folder_error(
+def _build_folder_error(
     failures: list[tuple[str, ApiError]], diagnostics: list[dict[str, Any]]
 ) -> ApiError:
     name, first = failures[0]
@@ -108,7 +108,7 @@ def _check_paths(entries_by_name: dict[str, list[CatalogEntry]]) -> None:
         for entry in entries:
             earlier = name_by_path.setdefault(entry.path, name)
             if earlier != name:
-                raise problems.bad_request_error(
+                raise problems.build_bad_request_error(
                     f"{earlier} and {name} both have the path {entry.path!r}; "
                     "no playbook was registered",
                     hint="give each a path of its own",

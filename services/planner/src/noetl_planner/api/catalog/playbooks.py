@@ -104,7 +104,9 @@ async def list_playbooks(
     limit: Annotated[int, QueryParameter(ge=1, le=PLAYBOOKS_MAX)] = PLAYBOOKS_MAX,
 ) -> PlaybookList:
     """List the latest version of every playbook."""
-    entries = await services.catalog.list_playbooks(entries_max=limit, **services.tenant_scope)
+    entries = await services.playbooks.catalog.list_playbooks(
+        entries_max=limit, **services.tenant_scope
+    )
     return PlaybookList(
         playbooks=[_view_summary(entry) for entry in entries if services.covers_path(entry.path)]
     )
@@ -160,7 +162,7 @@ async def register_entries(services: ApiServices, new: list[CatalogEntry]) -> li
     await input_checks.check_playbook_calls(services, new)
     paths = ", ".join(entry.path for entry in new)
     async with services.record_change("playbook.registered", paths) as details:
-        registered = await services.catalog.register_batch(new)
+        registered = await services.playbooks.catalog.register_batch(new)
         details["playbooks"] = [
             {"path": entry.path, "version": entry.version, "digest": entry.digest}
             for entry in registered[:RECORDED_MAX]
@@ -184,11 +186,11 @@ def _decode_register_body(body: bytes, content_type: str) -> RegisterBody:
             return codec.decode_as(body, RegisterBody)
         return RegisterBody(content=body.decode())
     except UnicodeDecodeError as failure:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"the playbook is not UTF-8: byte {failure.start} does not decode"
         ) from failure
     except msgspec.DecodeError as failure:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"the body is not JSON with a text in `content`: {failure}",
             hint="or send the YAML itself, as text/yaml",
         ) from failure

@@ -88,7 +88,7 @@ async def list_states(
     limit: Limit = 50,
 ) -> StateList:
     """List how far playbooks have read, by path and name."""
-    states = await services.states.list_states(
+    states = await services.registry.states.list_states(
         **services.tenant_scope,
         path=None if path is None else path.strip("/"),
         after=(after_path, after_name),
@@ -125,13 +125,13 @@ async def set_state(services: Services, data: JSONBody[StateBody]) -> StateView:
     """Set a state outside an execution; who did it and why is kept for good."""
     path = data.path.strip("/")
     services.check_path(path, f"playbook {path!r}")
-    present = await services.states.find_state(path, data.name, **services.tenant_scope)
+    present = await services.registry.states.find_state(path, data.name, **services.tenant_scope)
     type_ = data.type or (
         await _get_declared_type(services, path, data) if present is None else present.value.type
     )
     revision = 0 if present is None else present.revision
     if data.revision not in {None, revision}:
-        raise _moved_error(path, data.name)
+        raise _build_moved_error(path, data.name)
     change = StateChange(
         path=path,
         name=data.name,
@@ -142,11 +142,11 @@ async def set_state(services: Services, data: JSONBody[StateBody]) -> StateView:
     )
     try:
         async with services.record_change("state.set", f"{path} {data.name}", reason=data.reason):
-            await services.states.change_state(
+            await services.registry.states.change_state(
                 OwnedStateChange(**services.tenant_scope, change=change)
             )
     except StateMoved as failure:
-        raise _moved_error(path, data.name) from failure
+        raise _build_moved_error(path, data.name) from failure
     return await _view_present(services, path, data.name)
 
 
@@ -179,9 +179,9 @@ def check_backfill(entry: CatalogEntry, backfill: IncrementRange | None) -> None
             )
             is_empty = not state_values.is_later(until, since)
         except StateValueError as problem:
-            raise _invalid_value_error(str(problem)) from problem
+            raise _build_invalid_value_error(str(problem)) from problem
         if is_empty:
-            raise _invalid_value_error(
+            raise _build_invalid_value_error(
                 f"the range from {since.value} to {until.value} is empty: until is before which "
                 "rows are read"
             )
@@ -216,7 +216,7 @@ async def _get_declared_type(services: ApiServices, path: str, data: StateBody) 
     by_name = {get_state_name(incremental): incremental for incremental in list_increments(entry)}
     incremental = by_name.get(data.name)
     if incremental is None:
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"no step of {entry.path} reads a state {data.name[:80]!r}",
             hint=spelling.suggest_or_list(data.name, by_name, label="its states are"),
         )
@@ -232,11 +232,11 @@ async def _list_changes(
     """List changes of a state that has some; raises a 404."""
     path = path.strip("/")
     services.check_path(path, f"playbook {path!r}")
-    changes = await services.states.list_changes(
+    changes = await services.registry.states.list_changes(
         path, name, **services.tenant_scope, before=before, changes_max=changes_max
     )
     if not changes and before is None:
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"state {name[:80]!r} of {path} has no value yet",
             hint="the first run that reads rows gives it one; GET /api/state lists what there is",
         )
@@ -247,14 +247,14 @@ def _parse_value(value: int | str, type_: StateType) -> StateValue:
     try:
         return state_values.parse_state_value(value, type_)
     except StateValueError as problem:
-        raise _invalid_value_error(str(problem)) from problem
+        raise _build_invalid_value_error(str(problem)) from problem
 
 
-def _invalid_value_error(detail: str) -> ApiError:
+def _build_invalid_value_error(detail: str) -> ApiError:
     return ApiError(HTTPStatus.UNPROCESSABLE_ENTITY, code="invalid_value", detail=detail)
 
 
-def _moved_error(path: str, name: str) -> ApiError:
+def _build_moved_error(path: str, name: str) -> ApiError:
     return ApiError(
         HTTPStatus.CONFLICT,
         code="state_moved",

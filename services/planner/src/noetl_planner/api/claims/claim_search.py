@@ -76,7 +76,7 @@ async def claim_command(
     """
     leases.check_worker(services, asker.worker_id)
     preference = _read_preference(asker)
-    with services.claim_limiter.limit_waiting(place, asker.worker_id):
+    with services.admission.claim_limiter.limit_waiting(place, asker.worker_id):
         return await _wait_for_claim(services, asker, preference, candidates)
 
 
@@ -130,14 +130,16 @@ async def _claim_first(
 ) -> Claim | None:
     token = identity.mint_token()
     ordered = order_commands(waiting, lot=int(token[:8], 16))
-    async for known, command_id in _iterate_candidates(services, preference, ordered):
-        command_state = known.state.commands.get(CommandId(command_id))
-        if command_state is None or not _can_begin(known.state, command_state):
+    async for candidate_id, command_id in _iterate_candidates(services, preference, ordered):
+        command_state = candidate_id.state.commands.get(CommandId(command_id))
+        if command_state is None or not _can_begin(candidate_id.state, command_state):
             continue
-        with services.claim_limiter.reserve_command(command_state.command_id) as is_free:
-            is_ours = is_free and await _try_claim(known, command_state, asker, preference, token)
+        with services.admission.claim_limiter.reserve_command(command_state.command_id) as is_free:
+            is_ours = is_free and await _try_claim(
+                candidate_id, command_state, asker, preference, token
+            )
         if is_ours:
-            return await _build_claim(services, known.state, command_state.command_id, asker)
+            return await _build_claim(services, candidate_id.state, command_state.command_id, asker)
     return None
 
 
@@ -147,7 +149,7 @@ async def _iterate_candidates(
     """Yield what is worth asking for: of what is equally urgent the nearest first."""
     for issued_command in ordered:
         if issued_command.pool not in services.pools.by_http:
-            raise leases.not_http_pool_error(issued_command.pool)
+            raise leases.build_not_http_pool_error(issued_command.pool)
     if not preference.place:
         for issued_command in ordered[:TRIES_MAX]:
             yield (
@@ -220,23 +222,23 @@ async def _try_claim(
 async def _build_claim(
     services: ApiServices, state: ExecutionState, command_id: str, asker: Asker
 ) -> Claim:
-    live = next(
+    live_command = next(
         command_state
         for command_state in state.commands.values()
         if command_state.command_id == command_id
     )
-    handed: CommandView = await command_view.build_command_view(services, state, live)
+    handed: CommandView = await command_view.build_command_view(services, state, live_command)
     return Claim(
         lease=Lease(
             execution_id=state.execution_id,
-            command_id=live.command_id,
-            attempt=live.attempt,
+            command_id=live_command.command_id,
+            attempt=live_command.attempt,
             worker_id=asker.worker_id,
         ),
         terms=leases.build_lease_terms(services),
-        pool=live.pool,
-        lane=live.lane,
-        step=live.step,
+        pool=live_command.pool,
+        lane=live_command.lane,
+        step=live_command.step,
         command=handed.command,
         tasks=handed.tasks,
         item=handed.item,

@@ -116,7 +116,7 @@ async def claim(services: Services, data: JSONBody[PoolAsker]) -> Claimed:
     check_pool(services, data.pool)
 
     async def list_waiting() -> list[IssuedCommand]:
-        return await services.projections.list_urgent(
+        return await services.history.projections.list_urgent(
             **services.tenant_scope, pools=(data.pool,), commands_max=claim_search.CANDIDATES_MAX
         )
 
@@ -142,33 +142,33 @@ async def complete(
 ) -> Verdict:
     """End a command well; the answer says what the planner made of it."""
     problems.check_depth(data.set, "set")
-    known, lease = await _read_step_command(services, command_id, data)
+    watch, lease = await _read_step_command(services, command_id, data)
     pools = services.pools.by_http
-    is_ours = leases.find_command_conflict(known.state, lease, pools) is None
+    is_ours = leases.find_command_conflict(watch.state, lease, pools) is None
     fact = CommandCompleted(
         command_id=CommandId(lease.command_id),
         attempt=lease.attempt,
         worker_id=WorkerId(lease.worker_id),
-        result=await _keep_step_result(services, known, lease, data)
+        result=await _keep_step_result(services, watch, lease, data)
         if is_ours
         else _empty_result(),
         patch=to_json_value(data.set),
     )
-    return await reports.settle_command(known, lease, fact, pools=pools)
+    return await reports.settle_command(watch, lease, fact, pools=pools)
 
 
 @post("/commands/{command_id:str}/fail", status_code=HTTP_200_OK, tags=["claims"])
 async def fail(services: Services, command_id: FromPath[str], data: JSONBody[Failed]) -> Verdict:
     """End a command badly: what follows is the playbook's to say."""
-    known, lease = await _read_step_command(services, command_id, data)
-    command_state = known.state.commands.get(CommandId(lease.command_id))
+    watch, lease = await _read_step_command(services, command_id, data)
+    command_state = watch.state.commands.get(CommandId(lease.command_id))
     fact = CommandFailed(
         command_id=CommandId(lease.command_id),
         attempt=lease.attempt,
         worker_id=WorkerId(lease.worker_id),
         error=data.error.to_error(None if command_state is None else command_state.step),
     )
-    return await reports.settle_command(known, lease, fact, pools=services.pools.by_http)
+    return await reports.settle_command(watch, lease, fact, pools=services.pools.by_http)
 
 
 @post("/commands/{command_id:str}/release", status_code=HTTP_200_OK, tags=["claims"])
@@ -218,9 +218,9 @@ def check_pool(services: ApiServices, pool: str) -> None:
     if pool in services.pools.by_http:
         return
     if pool in services.pools.by_stream:
-        raise leases.not_http_pool_error(pool)
+        raise leases.build_not_http_pool_error(pool)
     names = services.pools.pool_names
-    raise problems.not_found_error(
+    raise problems.build_not_found_error(
         f"there is no pool {pool!r}",
         hint=spelling.suggest_or_list(pool, sorted(names), label="the pools are"),
     )
@@ -229,7 +229,9 @@ def check_pool(services: ApiServices, pool: str) -> None:
 def check_command_id(command_id: str) -> str:
     """Admit what can name a command; raises a 404."""
     if not ids.is_identity(command_id):
-        raise problems.not_found_error(f"{command_id[:80]!r} is no command's id: it is a number")
+        raise problems.build_not_found_error(
+            f"{command_id[:80]!r} is no command's id: it is a number"
+        )
     return command_id
 
 
@@ -254,7 +256,7 @@ async def _keep_step_result(
     services: ApiServices, watch: ExecutionWatch, lease: Lease, data: Completed
 ) -> ResultEnvelope:
     command_state = watch.state.commands[CommandId(lease.command_id)]
-    program = await services.programs.get_begun_program(watch.state)
+    program = await services.playbooks.programs.get_begun_program(watch.state)
     task = program.steps[command_state.step].tool[-1].name
     return await reports.keep_pipeline_result(services, data.result, task=task)
 

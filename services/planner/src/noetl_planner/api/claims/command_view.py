@@ -70,7 +70,7 @@ async def build_command_view(
     services: ApiServices, state: ExecutionState, command_state: CommandState
 ) -> CommandView:
     """Build a claimed command; parts too large for a message are stored first."""
-    program = await services.programs.get_begun_program(state)
+    program = await services.playbooks.programs.get_begun_program(state)
     draft = DecisionDraft(
         state=state,
         program=program,
@@ -213,7 +213,7 @@ async def _render_input(
 
     for _ in range(_LOADS_MAX):
         try:
-            return await services.render_processes.render_computation(compute_input)
+            return await services.playbooks.render_processes.render_computation(compute_input)
         except PayloadNeeded as needed:
             reference = needed.stored.reference
             loaded = await payload_reader.read_payload(services, reference)

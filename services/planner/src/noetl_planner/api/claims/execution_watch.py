@@ -50,7 +50,7 @@ class ExecutionWatch:
         )
         data = codec.encode_json(batch)
         if len(data) > MESSAGE_BYTES_MAX - _MARGIN_BYTES:
-            raise problems.too_large_error(
+            raise problems.build_request_too_large_error(
                 f"the report takes {len(data)} bytes, one may take "
                 f"{MESSAGE_BYTES_MAX - _MARGIN_BYTES}",
                 hint="write less to ctx; results of any size belong into 'result' or 'output'",
@@ -58,7 +58,7 @@ class ExecutionWatch:
         subject = services.routes.build_subject(
             execution_id, services.tenant_id, services.organization_id
         )
-        await services.publisher.publish_message(
+        await services.messages.publisher.publish_message(
             Message(subject=subject, message_id=key, data=data)
         )
 
@@ -68,8 +68,8 @@ class ExecutionWatch:
         Raises a 503 when nothing of the kind happens: the planner is away, or slow.
         """
         services, feed = self._services, EventFeed()
-        async with services.commit_feed.follow_execution(
-            services.hints, self.state.execution_id, feed
+        async with services.shards.commit_feed.follow_execution(
+            services.messages.hints, self.state.execution_id, feed
         ) as ears:
             await ears.listen_elsewhere()
             waited_s, poll_s = 0.0, _POLL_FIRST_S
@@ -82,11 +82,11 @@ class ExecutionWatch:
                     waited_s += poll_s
                     poll_s = min(poll_s * 2, _POLL_MAX_S)
         if verdict is None:
-            raise problems.undecided_error()
+            raise problems.build_undecided_error()
         return verdict
 
     async def _read_page(self, seen: Callable[[Envelope | None], T | None]) -> T | None:
-        page = await self._services.ledger.read_events(
+        page = await self._services.history.ledger.read_events(
             self.state.execution_id,
             after_version=self.state.version,
             events_max=_PAGE_EVENTS,
@@ -94,14 +94,14 @@ class ExecutionWatch:
         for envelope in page:
             self.state = fold_event(self.state, envelope)
             take_changes(self.state)
-            found = seen(envelope)
-            if found is not None:
-                return found
+            seen_event = seen(envelope)
+            if seen_event is not None:
+                return seen_event
         return None
 
 
 async def open_watch(services: ApiServices, execution_id: str) -> ExecutionWatch:
     """Read an execution of this organization; raises a 404."""
     row = await execution_lookup.get_execution_row(services, execution_id)
-    known = ExecutionId(row["execution_id"])
-    return ExecutionWatch(services, await execution_lookup.fold_execution(services, known))
+    checked_id = ExecutionId(row["execution_id"])
+    return ExecutionWatch(services, await execution_lookup.fold_execution(services, checked_id))

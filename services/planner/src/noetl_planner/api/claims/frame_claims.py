@@ -22,6 +22,7 @@ from noetl_planner.api.claims.leases import Identity, Lease
 from noetl_planner.api.claims.reports import Verdict
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.http.service_groups import HistoryStores
 from noetl_planner.api.http.services import ApiServices, Services
 from noetl_planner.api.lookup import execution_lookup
 from noetl_replay.state import ExecutionState, FrameState
@@ -78,7 +79,7 @@ async def claim(
     stage = execution_lookup.check_number(stage_id, "a stage id")
 
     async def list_waiting() -> list[IssuedCommand]:
-        return await services.projections.list_issued(
+        return await services.history.projections.list_issued(
             **services.tenant_scope, stage_id=stage, commands_max=claim_search.CANDIDATES_MAX
         )
 
@@ -94,7 +95,7 @@ async def beat(services: Services, frame_id: FromPath[str], data: JSONBody[HeldF
     frame = execution_lookup.check_number(frame_id, "a frame id")
     conflict = leases.find_frame_conflict(watch.state, lease, frame, services.pools.by_http)
     if conflict is not None:
-        raise await _add_frame_end(services, conflict, lease, frame)
+        raise await _add_frame_end(services.history, conflict, lease, frame)
     return await claims.record_heartbeat(services, watch, lease)
 
 
@@ -113,7 +114,7 @@ async def commit(services: Services, frame_id: FromPath[str], data: JSONBody[Com
     try:
         return await reports.settle_frame(watch, lease, frame, fact, pools=pools)
     except ApiError as conflict:
-        raise await _add_frame_end(services, conflict, lease, frame) from conflict
+        raise await _add_frame_end(services.history, conflict, lease, frame) from conflict
 
 
 async def _build_close_fact(
@@ -126,13 +127,15 @@ async def _build_close_fact(
     mode = run.loop.mode if run.loop is not None else ""
     may_leave = mode not in {REDUCE, "fanout"}
     if rows < 0 or (data.rows_left and not may_leave):
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"rows_left is {data.rows_left}: frame {frame_id} has {opened.row_count} rows"
             + ("" if may_leave else ", and a shard is run as a whole"),
         )
     problems.check_depth(data.set, "set")
     if (data.status == "FAILED") != (data.error is not None):
-        raise problems.bad_request_error("a frame that FAILED has an error, and only such a frame")
+        raise problems.build_bad_request_error(
+            "a frame that FAILED has an error, and only such a frame"
+        )
     failed = (rows or 1) if data.rows_failed is None else data.rows_failed
     return FrameClosed(
         command_id=CommandId(lease.command_id),
@@ -158,7 +161,7 @@ async def _keep_frame_output(
     services: ApiServices, watch: ExecutionWatch, opened: FrameState, data: Commit, *, rows: int
 ) -> ResultEnvelope | None:
     """Keep what the body gave, in the form in which the loop gathers it."""
-    program = await services.programs.get_begun_program(watch.state)
+    program = await services.playbooks.programs.get_begun_program(watch.state)
     step = program.steps[opened.step]
     if step.loop is None:
         task = step.tool[-1].name
@@ -196,10 +199,10 @@ def _build_late_fact(state: ExecutionState, lease: Lease, frame_id: str) -> Fram
 
 
 async def _add_frame_end(
-    services: ApiServices, conflict: ApiError, lease: Lease, frame_id: str
+    history: HistoryStores, conflict: ApiError, lease: Lease, frame_id: str
 ) -> ApiError:
     """Add to a conflict which event ended the frame, when a projector has seen it."""
-    row = await services.projections.find_frame(ExecutionId(lease.execution_id), frame_id)
+    row = await history.projections.find_frame(ExecutionId(lease.execution_id), frame_id)
     if row is not None:
         conflict.extra["terminal_event_id"] = row.get("terminal_event_id")
         conflict.extra["frame_status"] = row["status"]
@@ -210,7 +213,7 @@ async def _find_stage_status(services: ApiServices, stage_id: str, asker: StageA
     if asker.execution_id is None:
         return None
     row = await execution_lookup.get_execution_row(services, asker.execution_id)
-    stages = await services.projections.list_rows("stage", ExecutionId(row["execution_id"]))
+    stages = await services.history.projections.list_rows("stage", ExecutionId(row["execution_id"]))
     return next((stage["status"] for stage in stages if stage["stage_id"] == stage_id), None)
 
 

@@ -10,7 +10,7 @@ from noetl_contracts.identity.actors import ActorKind
 from noetl_contracts.ids import CommandId, FrameId, WorkerId
 from noetl_contracts.status import CommandStatus, FrameStatus
 from noetl_planner.api.http.problems import ApiError
-from noetl_planner.api.http.services import ApiServices
+from noetl_planner.api.http.services import ApiServices, RequestScope
 from noetl_replay.state import CommandState, ExecutionState
 
 COMMAND_TERMINAL = "command_already_terminal"
@@ -50,12 +50,12 @@ def build_lease_terms(services: ApiServices) -> Terms:
     )
 
 
-def check_worker(services: ApiServices, worker_id: str) -> None:
+def check_worker(scope: RequestScope, worker_id: str) -> None:
     """Check that a worker's key speaks for its own worker; raises a 403.
 
     The id is the key's account, or begins with it and a dot. Other callers may take any id.
     """
-    principal = services.access.principal
+    principal = scope.access.principal
     if principal.kind is not ActorKind.WORKER:
         return
     if subjects.find_identity(worker_id) != principal.id:
@@ -73,7 +73,7 @@ def find_command_conflict(
     """Say why a worker may not speak for a command, or None."""
     command_state = state.commands.get(CommandId(lease.command_id))
     if command_state is None:
-        return _conflict_error(
+        return _build_conflict_error(
             COMMAND_TERMINAL,
             f"command {lease.command_id} has ended, or was never issued",
             hint="what has ended never changes: drop the work and claim anew",
@@ -88,18 +88,18 @@ def find_frame_conflict(
     opened = state.frames.get(FrameId(frame_id))
     command_state = state.commands.get(CommandId(lease.command_id))
     if opened is None or command_state is None:
-        return _conflict_error(
+        return _build_conflict_error(
             FRAME_TERMINAL,
             f"frame {frame_id} has ended, or was never dispatched",
             hint="what has ended never changes: drop the work and claim anew",
         )
     if command_state.frame_id != opened.frame_id:
         # Told to the planner, it would stand for what the worker says of its own frame.
-        return _owner_mismatch_error(
+        return _build_owner_error(
             f"command {command_state.command_id} does not run frame {frame_id}", command_state
         )
     if opened.command_id != lease.command_id or opened.status is FrameStatus.ABANDONED:
-        return _stale_lease_error(f"frame {frame_id} was taken back", command_state)
+        return _build_stale_lease_error(f"frame {frame_id} was taken back", command_state)
     return _find_holder_conflict(command_state, lease, pools)
 
 
@@ -107,36 +107,36 @@ def _find_holder_conflict(
     command_state: CommandState, lease: Lease, pools: tuple[str, ...]
 ) -> ApiError | None:
     if command_state.pool not in pools:
-        return not_http_pool_error(command_state.pool)
+        return build_not_http_pool_error(command_state.pool)
     if lease.attempt > command_state.attempt:
-        return _owner_mismatch_error(f"attempt {lease.attempt} was never issued", command_state)
+        return _build_owner_error(f"attempt {lease.attempt} was never issued", command_state)
     if command_state.attempt != lease.attempt:
-        return _stale_lease_error(
+        return _build_stale_lease_error(
             f"attempt {lease.attempt} of command {command_state.command_id} is over", command_state
         )
     if command_state.status is not CommandStatus.RUNNING:
-        return _owner_mismatch_error(
+        return _build_owner_error(
             f"nobody has claimed attempt {command_state.attempt}", command_state
         )
     if command_state.worker_id != WorkerId(lease.worker_id):
-        return _owner_mismatch_error(
+        return _build_owner_error(
             f"worker {command_state.worker_id} holds attempt {command_state.attempt}", command_state
         )
     return None
 
 
-def not_http_pool_error(pool: str) -> ApiError:
+def build_not_http_pool_error(pool: str) -> ApiError:
     """Refuse claims of a pool whose workers get their commands from JetStream."""
-    return _conflict_error(
+    return _build_conflict_error(
         NOT_HTTP,
         f"pool {pool!r} is served by JetStream, and a pool is served in one way only",
         hint="name the pool in NOETL_PLANNER_HTTP_POOLS instead of NOETL_PLANNER_POOLS",
     )
 
 
-def refused_report_error(code: str, detail: str, *, lease: Lease) -> ApiError:
+def build_refused_report_error(code: str, detail: str, *, lease: Lease) -> ApiError:
     """Refuse a report that the planner has refused."""
-    return _conflict_error(
+    return _build_conflict_error(
         code,
         detail,
         hint="the report changed nothing: drop the work and claim anew",
@@ -145,8 +145,8 @@ def refused_report_error(code: str, detail: str, *, lease: Lease) -> ApiError:
     )
 
 
-def _stale_lease_error(detail: str, command_state: CommandState) -> ApiError:
-    return _conflict_error(
+def _build_stale_lease_error(detail: str, command_state: CommandState) -> ApiError:
+    return _build_conflict_error(
         STALE,
         f"{detail}: the lease ended and attempt {command_state.attempt} is next",
         hint="drop the work: another worker has it, or will; claim anew",
@@ -154,8 +154,8 @@ def _stale_lease_error(detail: str, command_state: CommandState) -> ApiError:
     )
 
 
-def _owner_mismatch_error(detail: str, command_state: CommandState) -> ApiError:
-    return _conflict_error(
+def _build_owner_error(detail: str, command_state: CommandState) -> ApiError:
+    return _build_conflict_error(
         MISMATCH,
         detail,
         hint="report under the worker_id that claimed it, and only after claiming",
@@ -163,5 +163,5 @@ def _owner_mismatch_error(detail: str, command_state: CommandState) -> ApiError:
     )
 
 
-def _conflict_error(code: str, detail: str, *, hint: str, **extra: Any) -> ApiError:
+def _build_conflict_error(code: str, detail: str, *, hint: str, **extra: Any) -> ApiError:
     return ApiError(HTTPStatus.CONFLICT, code=code, detail=detail, hint=hint, extra=extra)

@@ -116,7 +116,7 @@ def _match_command_event(envelope: Envelope | None, lease: Lease) -> Found | Non
             command_events.CommandReissued(command_id=of)
             | command_events.CommandRejected(command_id=of)
         ):
-            return _overtaken_error(lease) if of == lease.command_id else None
+            return _build_overtaken_error(lease) if of == lease.command_id else None
         case _:
             return _match_cancel_event(envelope, lease)
 
@@ -130,7 +130,7 @@ def _match_frame_event(envelope: Envelope | None, lease: Lease, frame_id: str) -
         case frame_events.FrameAbandoned(frame_id=of, error=error) if of == frame_id:
             return _build_verdict(envelope, FrameStatus.ABANDONED, error)
         case frame_events.FrameCommitRejected(frame_id=of) if of == frame_id:
-            return _overtaken_error(lease)
+            return _build_overtaken_error(lease)
         case _:
             return _match_cancel_event(envelope, lease)
 
@@ -151,15 +151,15 @@ def _match_execution_end(envelope: Envelope | None, lease: Lease) -> ApiError | 
             | execution_events.PlaybookFailed()
             | execution_events.ExecutionCancelled()
         ):
-            return leases.refused_report_error(
+            return leases.build_refused_report_error(
                 leases.COMMAND_TERMINAL, "the execution has ended", lease=lease
             )
         case _:
             return None
 
 
-def _overtaken_error(lease: Lease) -> ApiError:
-    return leases.refused_report_error(
+def _build_overtaken_error(lease: Lease) -> ApiError:
+    return leases.build_refused_report_error(
         leases.STALE, f"attempt {lease.attempt} is over", lease=lease
     )
 

@@ -71,7 +71,7 @@ async def show_console(
         if address is not None:
             return _redirect(address)
     if not console_files.has_bundle():
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             "the console is not part of this installation",
             hint="make console builds it; the command line does all that it does",
         )
@@ -79,7 +79,7 @@ async def show_console(
     if served is None and not name.startswith(console_files.HASHED_FOLDER):
         served = await asyncio.to_thread(console_files.find_file, console_files.INDEX, accepted)
     if served is None:
-        raise problems.not_found_error(f"the console has no file {name[:200]!r}")
+        raise problems.build_not_found_error(f"the console has no file {name[:200]!r}")
     headers = {
         **SECURITY_HEADERS,
         "Cache-Control": _IMMUTABLE if served.is_hashed else "no-cache",

@@ -20,7 +20,7 @@ def get_credential_type(name: str) -> CredentialType:
     if credential_type is None:
         known_names = ", ".join(TYPES)
         near = spelling.suggest_word(name, (*TYPES, *TYPE_ALIASES))
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"{name!r} is not a type of credential",
             hint=f"{near} It is one of {known_names}" if near else f"it is one of {known_names}",
         )
@@ -46,7 +46,7 @@ def check_credential_fields(
             credential_fields[field.name if key in field.renames else key] = value
     faults += _list_missing_fields(kind, credential_fields, data)
     if faults:
-        raise _fields_error(kind, name, faults)
+        raise _build_fields_error(kind, name, faults)
     return credential_fields
 
 
@@ -55,7 +55,7 @@ def _list_missing_fields(
 ) -> list[str]:
     """Say which fields are needed and neither there nor wrong."""
     written = {field.name for key in data if (field := kind.find_field(key)) is not None}
-    there = {
+    present = {
         field.name
         for key, value in kept.items()
         if (field := kind.find_field(key)) is not None and value not in (None, "")
@@ -63,7 +63,7 @@ def _list_missing_fields(
     return [
         "it needs " + " or ".join(f"'{item}'" for item in group)
         for group in kind.needs
-        if not (there & {*group}) and not (written - {*kept} & {*group})
+        if not (present & {*group}) and not (written - {*kept} & {*group})
     ]
 
 
@@ -90,12 +90,12 @@ def _is_dsn(value: Any) -> bool:
     return parts.scheme in _DSN_SCHEMES and port != 0
 
 
-def _fields_error(kind: CredentialType, name: str, faults: list[str]) -> ApiError:
+def _build_fields_error(kind: CredentialType, name: str, faults: list[str]) -> ApiError:
     listed = "; ".join(
         f"{field.name}" + (f" (or {', '.join(field.spellings)})" if field.spellings else "")
         for field in kind.fields
     )
-    return problems.bad_request_error(
+    return problems.build_bad_request_error(
         f"credential '{name}' of type {kind.name}: {'; '.join(faults)}",
         hint=f"type {kind.name} takes {listed}",
     )

@@ -20,7 +20,7 @@ from noetl_planner.api.executions.fast_path import PREFER_LENGTH_MAX
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.gate import build_forbidden_error
 from noetl_planner.api.http.problems import AnyRequest
-from noetl_planner.api.http.services import ApiServices, Services
+from noetl_planner.api.http.services import ApiServices, RequestScope, Services
 from noetl_planner.api.lookup import views
 from noetl_planner.identity.permissions import Permission
 
@@ -88,12 +88,12 @@ async def _start_test(services: ApiServices, name: str, body: TestBody) -> views
     sealed = await credentials.get_sealed(services, name)
     kind = TYPES.get(sealed.kind)
     if kind is not None and kind.untestable:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"credential '{name}' of type {kind.name} cannot be tested: {kind.untestable}"
         )
     pool = body.pool or DEFAULT_POOL
     if pool in services.pools.by_http:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"pool {pool!r} is served over HTTP: its workers do not open stored credentials",
             hint="name a pool that is served by JetStream: noetl pools",
         )
@@ -110,10 +110,10 @@ async def _start_test(services: ApiServices, name: str, body: TestBody) -> views
     return await start_requests.begin_execution(services, fact, entry, key=None, is_pinned=True)
 
 
-def _check_address(services: ApiServices, body: TestBody) -> None:
+def _check_address(scope: RequestScope, body: TestBody) -> None:
     """Raise a 403 for who may not write what sends a credential somewhere, and names an address."""
-    if body.url is not None and not services.access.has_permission(Permission.WRITE_PLAYBOOKS):
-        raise build_forbidden_error(services.access, Permission.WRITE_PLAYBOOKS)
+    if body.url is not None and not scope.access.has_permission(Permission.WRITE_PLAYBOOKS):
+        raise build_forbidden_error(scope.access, Permission.WRITE_PLAYBOOKS)
 
 
 ROUTES = [begin_test]

@@ -100,7 +100,7 @@ async def remove(services: Services, name: FromPath[str]) -> CredentialView:
 async def keep_credential(services: ApiServices, data: PutBody) -> CredentialView:
     """Seal a credential as the next version of its name; raises `ApiError` for what is none."""
     if data.type == DELETED:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"type {DELETED!r} is reserved", hint="noetl credential rm ends a credential"
         )
     kind = credential_checks.get_credential_type(data.type)
@@ -123,7 +123,7 @@ async def _read_allowed_paths(services: ApiServices, name: str) -> list[str]:
     if sealed is None or sealed.kind == DELETED:
         return []
     try:
-        opened = services.sealer.open_credential(sealed, **services.tenant_scope)
+        opened = services.registry.sealer.open_credential(sealed, **services.tenant_scope)
     except SealBroken as failure:
         raise ApiError(
             HTTPStatus.CONFLICT,
@@ -139,19 +139,19 @@ async def _seal_and_store(
 ) -> SealedCredential:
     """Seal and store under the next free version of both stores."""
     place = services.tenant_scope
-    latest = await services.credentials.find_credential(name, **place)
+    latest = await services.registry.credentials.find_credential(name, **place)
     objects = await services.payloads.list_names(build_object_prefix(name), **place)
     last_object = int(max(objects).rpartition("/")[2]) if objects else 0
     version = max(last_object, 0 if latest is None else latest.version)
     for _ in range(_VERSIONS_TRIED_MAX):
         version += 1
-        sealed = services.sealer.seal_credential(
+        sealed = services.registry.sealer.seal_credential(
             fields, name=name, version=version, kind=kind, **place
         )
         action = "credential.removed" if kind == DELETED else "credential.written"
         try:
             async with services.record_change(action, name, version=version, type=kind):
-                await services.credentials.put_credential(sealed, **place)
+                await services.registry.credentials.put_credential(sealed, **place)
         except VersionConflict:
             continue
         taken = await services.payloads.put_named(
@@ -168,7 +168,7 @@ async def _seal_and_store(
 
 
 async def _find_sealed(services: ApiServices, name: str) -> SealedCredential | None:
-    sealed = await services.credentials.find_credential(name, **services.tenant_scope)
+    sealed = await services.registry.credentials.find_credential(name, **services.tenant_scope)
     return None if sealed is None or sealed.kind == DELETED else sealed
 
 
@@ -176,7 +176,7 @@ async def get_sealed(services: ApiServices, name: str) -> SealedCredential:
     """Return the latest version of a credential, sealed; raises a 404 that names the nearest."""
     sealed = await _find_sealed(services, name)
     if sealed is None:
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"there is no credential {name[:128]!r}",
             hint=spelling.suggest_word(name[:128], await _list_names(services))
             or "noetl credential ls",
@@ -185,7 +185,7 @@ async def get_sealed(services: ApiServices, name: str) -> SealedCredential:
 
 
 async def _list_names(services: ApiServices) -> list[str]:
-    return await services.credentials.list_credential_names(
+    return await services.registry.credentials.list_credential_names(
         names_max=NAMES_MAX, **services.tenant_scope
     )
 
@@ -195,7 +195,7 @@ def _view_credential(services: ApiServices, sealed: SealedCredential) -> Credent
     fields: list[str] | None = None
     paths: tuple[str, ...] = ()
     with suppress(SealBroken):
-        opened = services.sealer.open_credential(sealed, **services.tenant_scope)
+        opened = services.registry.sealer.open_credential(sealed, **services.tenant_scope)
         named, paths = split_allowed_paths(opened)
         fields = sorted(named)
     return CredentialView(

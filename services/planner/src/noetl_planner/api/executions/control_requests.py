@@ -54,7 +54,7 @@ async def submit_control(
         # A repeated wish is its own request: the first may have come before there was a history.
         name = f"{kind}-{execution_id}-{services.mint()}"
         await start_requests.submit_request(
-            services,
+            services.messages,
             start_requests.build_request(
                 services, wish(name), execution_id, request_id=name, kind=kind
             ),

@@ -12,6 +12,7 @@ from noetl_contracts.events.execution_events import (
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.status import TERMINAL_EXECUTION, ExecutionStatus
+from noetl_planner.api.http.service_groups import AdmissionLimits
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.lookup import views
 from noetl_planner.api.watch import event_stream
@@ -52,9 +53,9 @@ async def wait_for_end(
     None as well when too many clients wait already, the process ends, or the ledger is away: the
     execution goes on, and the client has its id.
     """
-    if not within_s or not _has_free_seat(services, client, accepted.execution_id):
+    if not within_s or not _has_free_seat(services.admission, client, accepted.execution_id):
         return None
-    with services.follower_limiter.hold_seat(client, accepted.execution_id):
+    with services.admission.follower_limiter.hold_seat(client, accepted.execution_id):
         try:
             async with asyncio.timeout(within_s):
                 end = await _wait_for_end_event(
@@ -69,8 +70,8 @@ async def wait_for_end(
     return None if end is None else _view_end(accepted, end)
 
 
-def _has_free_seat(services: ApiServices, client: str, execution_id: str) -> bool:
-    seats, most = services.follower_limiter, services.follower_limits
+def _has_free_seat(admission: AdmissionLimits, client: str, execution_id: str) -> bool:
+    seats, most = admission.follower_limiter, admission.follower_limits
     return (
         seats.has_seat(most)
         and seats.has_client_seat(client, most)
@@ -92,12 +93,14 @@ async def _wait_for_end_event(
     ledger could be asked for. Raises `Retryable` when the ledger cannot be read.
     """
     awaited, poll_s = EndFeed(), event_stream.POLL_FIRST_S
-    async with services.commit_feed.follow_execution(services.hints, execution_id, awaited) as ears:
+    async with services.shards.commit_feed.follow_execution(
+        services.messages.hints, execution_id, awaited
+    ) as ears:
         if is_new:
             await ears.wait_for_news(within_s=poll_s)
         while not services.stop.is_set():
             awaited.news.clear()
-            end = awaited.end or await services.ledger.find_by_key(
+            end = awaited.end or await services.history.ledger.find_by_key(
                 execution_id, idempotency_keys.ENDED
             )
             if access is not None and not await access.is_open():

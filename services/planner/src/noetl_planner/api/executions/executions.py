@@ -134,7 +134,7 @@ async def execute(
     `X-Correlation-ID` names the flow that all events of the run, and of its children, belong to.
     """
     if correlation_id is not None and not is_correlation(correlation_id):
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             "X-Correlation-ID is no name of a flow",
             hint=f"give 1 to {CORRELATION_CHARACTERS_MAX} printable characters",
         )
@@ -161,11 +161,11 @@ async def list_executions(
 ) -> ExecutionList:
     """List executions, newest first; `since`, a time with its zone, leaves out older ones."""
     if since is not None and since.tzinfo is None:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"since={since.isoformat()} has no time zone", hint=f"write {since.isoformat()}Z"
         )
     read_page = partial(
-        services.projections.list_executions,
+        services.history.projections.list_executions,
         **services.tenant_scope,
         status=None if status is None else str(status),
         path=None if path is None else path.strip("/"),
@@ -199,17 +199,17 @@ async def show_execution(
 ) -> ExecutionPage:
     """Show an execution and a page of its events."""
     skipped = (page - 1) * page_size
-    known, history_page, dropped = await execution_lookup.get_execution_page(
+    checked_id, history_page, dropped = await execution_lookup.get_execution_page(
         services, execution_id, skipped=skipped, size=page_size
     )
     events = views.view_shown_events(history_page.events)
     return ExecutionPage(
-        execution_id=known,
+        execution_id=checked_id,
         path=history_page.path,
         version=history_page.catalog_version,
         status=history_page.status,
         parent_execution_id=history_page.parent_execution_id,
-        events=await hidden_values.show_events(services, known, events),
+        events=await hidden_values.show_events(services, checked_id, events),
         pagination=Pagination(
             page=page,
             page_size=page_size,
@@ -224,17 +224,17 @@ async def show_execution(
 async def show_status(services: Services, execution_id: FromPath[str]) -> StatusView:
     """Show how an execution stands."""
     row = await execution_lookup.get_execution_row(services, execution_id)
-    known = ExecutionId(row["execution_id"])
+    checked_id = ExecutionId(row["execution_id"])
     is_over = views.is_terminal(row)
-    if not await hidden_values.may_read_values(services, known):
+    if not await hidden_values.may_read_values(services, checked_id):
         row = {**row, "variables": {}}
     return views.view_status(
         row,
-        stages=await services.projections.list_rows("stage", known),
-        loops=await services.projections.list_rows("loop", known),
-        waiting=[] if is_over else await pool_waits.list_execution_waits(services, known),
-        messages=[] if is_over else await views.list_awaited_messages(services, known),
-        store_waits=[] if is_over else store_waits.list_store_waits(services, known),
+        stages=await services.history.projections.list_rows("stage", checked_id),
+        loops=await services.history.projections.list_rows("loop", checked_id),
+        waiting=[] if is_over else await pool_waits.list_execution_waits(services, checked_id),
+        messages=[] if is_over else await views.list_awaited_messages(services, checked_id),
+        store_waits=[] if is_over else store_waits.list_store_waits(services.shards, checked_id),
         now=services.clock.now(),
     )
 
@@ -245,13 +245,15 @@ async def list_events(
 ) -> EventPage:
     """List events after a version, in order."""
     row = await execution_lookup.get_execution_row(services, execution_id)
-    known = ExecutionId(row["execution_id"])
-    history = await services.ledger.read_events(known, after_version=after, events_max=limit)
-    head = await services.ledger.find_head(known)
+    checked_id = ExecutionId(row["execution_id"])
+    history = await services.history.ledger.read_events(
+        checked_id, after_version=after, events_max=limit
+    )
+    head = await services.history.ledger.find_head(checked_id)
     last = history[-1].stream_version if history else after
     return EventPage(
-        execution_id=known,
-        events=await hidden_values.show_events(services, known, views.view_events(history)),
+        execution_id=checked_id,
+        events=await hidden_values.show_events(services, checked_id, views.view_events(history)),
         next_after=last,
         has_more=head is not None and last < head.version,
     )
@@ -261,9 +263,9 @@ async def list_events(
 async def list_stages(services: Services, execution_id: FromPath[str]) -> StageList:
     """List the stages of an execution."""
     row = await execution_lookup.get_execution_row(services, execution_id)
-    known = ExecutionId(row["execution_id"])
-    stages = await services.projections.list_rows("stage", known)
-    return StageList(execution_id=known, stages=[views.view_stage(stage) for stage in stages])
+    checked_id = ExecutionId(row["execution_id"])
+    stages = await services.history.projections.list_rows("stage", checked_id)
+    return StageList(execution_id=checked_id, stages=[views.view_stage(stage) for stage in stages])
 
 
 @get("/executions/{execution_id:str}/frames", tags=["executions"])
@@ -277,9 +279,9 @@ async def list_frames(
 ) -> FrameList:
     """List a window of an execution's frames."""
     row = await execution_lookup.get_execution_row(services, execution_id)
-    known = ExecutionId(row["execution_id"])
-    frames, total = await services.projections.list_frames(
-        known,
+    checked_id = ExecutionId(row["execution_id"])
+    frames, total = await services.history.projections.list_frames(
+        checked_id,
         stage_id=None
         if stage_id is None
         else execution_lookup.check_number(stage_id, "a stage id"),
@@ -287,7 +289,7 @@ async def list_frames(
         offset=offset,
         frames_max=limit,
     )
-    return FrameList(execution_id=known, frames=frames, total=total)
+    return FrameList(execution_id=checked_id, frames=frames, total=total)
 
 
 @post("/executions/{execution_id:str}/cancel", status_code=HTTP_202_ACCEPTED, tags=["executions"])

@@ -44,16 +44,16 @@ class FastPath:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; raises what its handler raises."""
         is_post = scope.get("method") == HttpMethod.POST
-        said = _select_plain_headers(scope["headers"]) if is_post else None
-        if said is None:
+        headers = _select_plain_headers(scope["headers"]) if is_post else None
+        if headers is None:
             await self._app(scope, receive, send)
             return
         first = await bodies.receive_first_part(receive)
         body = await _decode_body(first)
-        if body is None or not _is_own_request(scope, said):
+        if body is None or not _is_own_request(scope, headers):
             await self._app(scope, _replay_first_part(first, receive), send)
             return
-        key, prefer = said.get(b"idempotency-key"), said.get(b"prefer")
+        key, prefer = headers.get(b"idempotency-key"), headers.get(b"prefer")
         answer = await start_requests.answer_start(
             scope[BOUND_SERVICES],  # type: ignore[literal-required]  # a key of ours
             body,

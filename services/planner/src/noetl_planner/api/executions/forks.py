@@ -66,7 +66,7 @@ async def begin_fork(
     cut = HistoryCut(
         event_id=body.as_of_event_id, position=body.as_of_position, time=body.as_of_time
     )
-    until = await cuts.get_version_at_cut(services, head, cut)
+    until = await cuts.get_version_at_cut(services.history, head, cut)
     replay = await history_replay.replay_history(
         services, head.execution_id, until=until, has_rows=False
     )
@@ -126,12 +126,12 @@ def _choose_step(
     before: ExecutionState, graph: WorkflowGraph, wanted: str | None
 ) -> tuple[str, str | None]:
     """Choose the step to begin with, and where its token comes from; raises a 422."""
-    live = {run.step: run.came_from for run in before.runs.values()} | before.tokens
+    live_steps = {run.step: run.came_from for run in before.runs.values()} | before.tokens
     if wanted is not None:
-        return reruns.check_known_step(graph, wanted), live.get(wanted)
-    if len(live) == 1:
-        return next(iter(live.items()))
-    if not live:
+        return reruns.check_known_step(graph, wanted), live_steps.get(wanted)
+    if len(live_steps) == 1:
+        return next(iter(live_steps.items()))
+    if not live_steps:
         raise ApiError(
             HTTPStatus.UNPROCESSABLE_ENTITY,
             code="nothing_live",
@@ -141,8 +141,8 @@ def _choose_step(
     raise ApiError(
         HTTPStatus.UNPROCESSABLE_ENTITY,
         code="several_live",
-        detail=f"{len(live)} steps were live at position {before.version}: "
-        f"{', '.join(sorted(live))}",
+        detail=f"{len(live_steps)} steps were live at position {before.version}: "
+        f"{', '.join(sorted(live_steps))}",
         hint="name the one to go on with, or a step before them: from_step, or --from",
     )
 

@@ -25,7 +25,7 @@ from noetl_contracts.ids import ExecutionId
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
-from noetl_planner.api.http.services import ApiServices, Services
+from noetl_planner.api.http.services import ApiServices, RequestScope, Services
 
 FILES_MAX = 100
 _CHECKS_AT_ONCE = 16
@@ -89,23 +89,27 @@ def _check_paths(given_files: list[GivenFile]) -> None:
         try:
             path = normalize_file_path(file.path)
         except FilePathError as problem:
-            raise problems.bad_request_error(f"file {file.path!r:.120} {problem}") from problem
+            raise problems.build_bad_request_error(
+                f"file {file.path!r:.120} {problem}"
+            ) from problem
         if path != file.path or path.startswith("/"):
-            raise problems.bad_request_error(
+            raise problems.build_bad_request_error(
                 f"file {file.path!r:.120} is not named by a relative path in its shortest form"
             )
         if path in paths:
-            raise problems.bad_request_error(f"file {path!r:.120} is given twice")
+            raise problems.build_bad_request_error(f"file {path!r:.120} is given twice")
         paths.add(path)
         whole = sum(
             min(file.chunk_bytes, file.size_bytes - place) for place in _list_chunk_starts(file)
         )
         if whole != file.size_bytes or len(_list_chunk_starts(file)) != len(file.chunks):
-            raise problems.bad_request_error(f"file {path!r:.120} has another size than its chunks")
+            raise problems.build_bad_request_error(
+                f"file {path!r:.120} has another size than its chunks"
+            )
     for path in paths:
         folder = next((item for item in paths if path.startswith(f"{item}/")), None)
         if folder is not None:
-            raise problems.bad_request_error(
+            raise problems.build_bad_request_error(
                 f"file {folder!r:.120} stands where {path!r:.120} has a folder"
             )
 
@@ -137,11 +141,11 @@ async def _check_chunks(services: ApiServices, given_files: list[GivenFile]) -> 
         )
 
 
-def _chunk_ref(services: ApiServices, file: GivenFile, index: int) -> PayloadRef:
+def _chunk_ref(scope: RequestScope, file: GivenFile, index: int) -> PayloadRef:
     size_bytes = min(file.chunk_bytes, file.size_bytes - index * file.chunk_bytes)
     digest = file.chunks[index]
     return PayloadRef(
-        uri=locators.build_payload_locator(services.tenant_id, services.organization_id, digest),
+        uri=locators.build_payload_locator(scope.tenant_id, scope.organization_id, digest),
         sha256=digest,
         media_type=CHUNK_MEDIA_TYPE,
         payload_bytes=size_bytes + len(CHUNK_HEAD),

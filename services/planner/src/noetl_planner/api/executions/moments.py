@@ -18,7 +18,8 @@ from noetl_contracts.status import RunStatus
 from noetl_planner.api.executions import step_runs
 from noetl_planner.api.executions.step_runs import StepRunView
 from noetl_planner.api.history import history_replay
-from noetl_planner.api.http.problems import NUMBER_MAX, bad_request_error
+from noetl_planner.api.http.problems import NUMBER_MAX, build_bad_request_error
+from noetl_planner.api.http.service_groups import HistoryStores
 from noetl_planner.api.http.services import ApiServices, Services
 from noetl_planner.api.lookup import execution_lookup, hidden_values, views
 from noetl_planner.api.lookup.views import AwaitedMessage, LoopView, Row, StageView
@@ -103,47 +104,49 @@ async def show_moment(
 ) -> Moment:
     """Show a run as it is, or as it was at a version of its history."""
     row = await execution_lookup.get_execution_row(services, execution_id)
-    known = ExecutionId(row["execution_id"])
-    head = await services.ledger.find_head(known)
+    checked_id = ExecutionId(row["execution_id"])
+    head = await services.history.ledger.find_head(checked_id)
     head_version = row.get("version") or 0 if head is None else head.version
     is_past = version is not None and version < head_version
     if version is not None and version > head_version:
-        raise bad_request_error(
-            f"execution {known} has no version {version} yet",
+        raise build_bad_request_error(
+            f"execution {checked_id} has no version {version} yet",
             hint=f"its latest is {head_version}",
         )
     surfaces = (
-        await _fold_surfaces(services, known, version)
+        await _fold_surfaces(services, checked_id, version)
         if is_past and version is not None
-        else await _read_surfaces(services, known, row)
+        else await _read_surfaces(services.history, checked_id, row)
     )
     shown_version = surfaces.execution.get("version") or 0
     end = surfaces.execution.get("updated_at") if is_past else None
     now = surfaces.execution.get("ended_at") or end or services.clock.now()
-    run_events = await step_runs.find_run_events(services, row, after=0, runs_max=RUNS_MAX + 1)
+    run_events = await step_runs.find_run_events(
+        services.history, row, after=0, runs_max=RUNS_MAX + 1
+    )
     runs = step_runs.view_runs(
         [event for event in run_events if event.version <= shown_version], now=now
     )
     moment = _build_moment(surfaces, runs, now=now, head_version=head_version, is_past=is_past)
-    if not await hidden_values.may_read_values(services, known):
+    if not await hidden_values.may_read_values(services, checked_id):
         moment = structs.replace(moment, variables={}, workload=None)
     if is_past or views.is_terminal(surfaces.execution):
         return moment
     return structs.replace(
         moment,
-        waiting=await pool_waits.list_execution_waits(services, known),
-        messages=await views.list_awaited_messages(services, known),
+        waiting=await pool_waits.list_execution_waits(services, checked_id),
+        messages=await views.list_awaited_messages(services, checked_id),
     )
 
 
-async def _read_surfaces(services: ApiServices, execution_id: ExecutionId, row: Row) -> _Surfaces:
-    stages = await services.projections.list_rows("stage", execution_id)
+async def _read_surfaces(history: HistoryStores, execution_id: ExecutionId, row: Row) -> _Surfaces:
+    stages = await history.projections.list_rows("stage", execution_id)
     bins_max = _count_stage_bins(len(stages))
     return _Surfaces(
         execution=row,
         stages=stages,
-        loops=await services.projections.list_rows("loop", execution_id),
-        bins=await services.projections.bin_frames(execution_id, bins_max=bins_max)
+        loops=await history.projections.list_rows("loop", execution_id),
+        bins=await history.projections.bin_frames(execution_id, bins_max=bins_max)
         if stages
         else [],
     )
@@ -221,8 +224,8 @@ def sum_steps(runs: Iterable[StepRunView]) -> list[StepMoment]:
 
 
 def _sum_step(step: str, runs: list[StepRunView]) -> StepMoment:
-    live = [run for run in runs if run.status not in _ENDED]
-    latest = (live or runs)[-1]
+    live_runs = [run for run in runs if run.status not in _ENDED]
+    latest = (live_runs or runs)[-1]
     return StepMoment(
         step=step,
         status=latest.status,

@@ -28,6 +28,7 @@ from noetl_planner.api.catalog import catalog_entries, input_checks
 from noetl_planner.api.executions import second_persons, start_requests
 from noetl_planner.api.executions.start_requests import INLINE_BYTES_MAX, PRODUCER
 from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.http.service_groups import HistoryStores
 from noetl_planner.api.http.services import ApiServices, Services
 from noetl_planner.api.lookup import (
     execution_lookup,
@@ -106,7 +107,7 @@ async def begin_rerun(
         step,
         is_changed=bool(body.workload) or entry.version != ended.catalog_version,
     )
-    before, entered = await _fold_before_step(services, ended, step)
+    before, entered = await _fold_before_step(services.history, ended, step)
     activation = entered.activation if entered is not None else None
     if taking is not None and activation is not None:
         # The items that completed have changed files, and nothing after them.
@@ -176,14 +177,14 @@ def _choose_step(ended: ExecutionState, graph: WorkflowGraph, wanted: str | None
 
 
 async def _fold_before_step(
-    services: ApiServices, ended: ExecutionState, step: str
+    history: HistoryStores, ended: ExecutionState, step: str
 ) -> tuple[ExecutionState, StepEnter | None]:
     """Fold up to the latest entry of a step; up to the end when it was never entered."""
     latest = ended.steps.get(step)
     run_id = latest.run_id if latest is not None else None
     state = build_empty_state(ended.execution_id, ended.tenant_id, ended.organization_id)
     while state.version < ended.version:
-        page = await services.ledger.read_events(
+        page = await history.ledger.read_events(
             ended.execution_id,
             after_version=state.version,
             events_max=execution_lookup.PAGE_EVENTS,

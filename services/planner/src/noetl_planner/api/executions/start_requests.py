@@ -26,6 +26,7 @@ from noetl_planner.api.executions.input_files import FILES_MAX, GivenFile
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.quota_board import QuotaExceededError
+from noetl_planner.api.http.service_groups import MessageServices
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.lookup import execution_lookup, views
 from noetl_planner.api.watch.stream_access import StreamAccess
@@ -87,7 +88,7 @@ async def execute_playbook(
     version = _parse_version(body.version)
     # One for both tries: the first may have been committed although its answer was lost.
     execution_id = ExecutionId(services.mint())
-    catalog_entry = services.playbook_cache.find_entry(
+    catalog_entry = services.playbooks.playbook_cache.find_entry(
         path.strip("/"), version, **services.tenant_scope
     )
     if catalog_entry is not None and services.covers_path(catalog_entry.path):
@@ -105,7 +106,7 @@ async def _execute_draft(
 ) -> views.Accepted:
     """Run a text that is kept with its execution and is no version of its path."""
     if body.version is not None:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             "a text has no version", hint="leave `version` out, or name a registered `path`"
         )
     entry = await catalog_entries.keep_draft(
@@ -117,7 +118,7 @@ async def _execute_draft(
 
 def _get_path(body: ExecuteBody) -> str:
     if body.path is None:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             "the request names no playbook", hint="send a `path`, or a text as `content`"
         )
     return body.path
@@ -246,7 +247,7 @@ async def begin_execution(
     """
     execution_id = execution_id or ExecutionId(services.mint())
     try:
-        async with services.quota_board.admit_start(services.tenant_id, execution_id):
+        async with services.admission.quota_board.admit_start(services.tenant_id, execution_id):
             accepted = await _commit_start(
                 services, fact, entry, execution_id, key=key, is_sure=is_sure
             )
@@ -257,8 +258,8 @@ async def begin_execution(
             raise
         accepted = earlier
     if accepted != execution_id:
-        services.quota_board.forget_start(services.tenant_id, execution_id)
-        services.commit_feed.forget_execution(execution_id)
+        services.admission.quota_board.forget_start(services.tenant_id, execution_id)
+        services.shards.commit_feed.forget_execution(execution_id)
         return await _answer_earlier(services, accepted, fact, is_pinned=is_pinned)
     return views.Accepted(
         execution_id=accepted, status="PENDING", path=entry.path, version=entry.version
@@ -269,7 +270,7 @@ async def _find_keyed_execution(services: ApiServices, key: str | None) -> Execu
     """Return the execution that a key has begun, if it has."""
     if key is None:
         return None
-    earlier = await services.requests.find_keyed_request(key, tenant_id=services.tenant_id)
+    earlier = await services.messages.requests.find_keyed_request(key, tenant_id=services.tenant_id)
     return None if earlier is None else earlier.execution_id
 
 
@@ -292,19 +293,19 @@ async def _commit_start(
     )
     request = structs.replace(request, idempotency_key=key)
     # Before the first commit, so that a follower that comes after it finds that commit.
-    services.commit_feed.accept_execution(
+    services.shards.commit_feed.accept_execution(
         execution_id, (services.tenant_id, services.organization_id)
     )
     # The client does not wait until large inputs are read.
-    is_begun = fact.workload_ref is None and await services.local_starts.start_execution(
-        find_shard(execution_id, services.shard_count),
+    is_begun = fact.workload_ref is None and await services.shards.local_starts.start_execution(
+        find_shard(execution_id, services.shards.shard_count),
         request,
         latest=None if is_sure else entry.catalog_id,
     )
     if not is_begun and not is_sure:
-        services.commit_feed.forget_execution(execution_id)
+        services.shards.commit_feed.forget_execution(execution_id)
         raise _UnsureVersionError
-    return execution_id if is_begun else await submit_request(services, request)
+    return execution_id if is_begun else await submit_request(services.messages, request)
 
 
 async def store_inputs(
@@ -319,18 +320,18 @@ async def store_inputs(
     )
 
 
-async def submit_request(services: ApiServices, request: Request) -> ExecutionId:
+async def submit_request(messages: MessageServices, request: Request) -> ExecutionId:
     """Keep a request, then publish it at once: the outbox sends the same message again later.
 
     Whether or not this publication succeeds, the stream takes the message once.
     """
-    accepted = await services.requests.submit_request(request)
+    accepted = await messages.requests.submit_request(request)
     message = Message(subject=request.subject, message_id=request.request_id, data=request.data)
     if accepted == request.execution_id:
         try:
-            await services.publisher.publish_message(message)
+            await messages.publisher.publish_message(message)
         except MessagingUnavailable:
-            await services.hints.notify(subjects.build_hint_subject("outbox"))
+            await messages.hints.notify(subjects.build_hint_subject("outbox"))
     return accepted
 
 
@@ -342,7 +343,7 @@ def check_requirements(
     Raises a 404 or a 422.
     """
     if entry.path in RESERVED_PATHS:
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"playbook {entry.path!r} is the API's own: nobody else starts it",
             hint="noetl credential test NAME",
         )
@@ -403,7 +404,9 @@ async def _answer_earlier(
     services: ApiServices, execution_id: ExecutionId, fact: ExecutionRequested, *, is_pinned: bool
 ) -> views.Accepted:
     """Answer with the execution that the same key began; another request is a mistake."""
-    request = await services.requests.find_request(execution_lookup.build_request_id(execution_id))
+    request = await services.messages.requests.find_request(
+        execution_lookup.build_request_id(execution_id)
+    )
     execution_requested = (
         execution_lookup.find_requested_execution(request) if request is not None else None
     )
@@ -453,7 +456,7 @@ def _build_request_identity(fact: ExecutionRequested) -> tuple[Any, ...]:
 def _get_inputs(body: ExecuteBody) -> dict[str, Any]:
     given = {name: getattr(body, name) for name in _INPUT_NAMES if getattr(body, name) is not None}
     if len(given) > 1:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"the inputs are given {len(given)} times: as {' and '.join(given)}",
             hint="give them once, as workload",
         )
@@ -466,14 +469,16 @@ def _parse_version(given: int | str | None) -> int | None:
     try:
         return int(given)
     except ValueError:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"version {given!r} is neither a number nor 'latest'"
         ) from None
 
 
 def _get_key(body: ExecuteBody, header: str | None) -> str | None:
     if header is not None and body.idempotency_key not in {None, header}:
-        raise problems.bad_request_error("idempotency_key and the Idempotency-Key header differ")
+        raise problems.build_bad_request_error(
+            "idempotency_key and the Idempotency-Key header differ"
+        )
     return header or body.idempotency_key
 
 

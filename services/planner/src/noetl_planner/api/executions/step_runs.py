@@ -10,7 +10,8 @@ from msgspec import Struct
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.status import RunStatus
 from noetl_planner.api.http.problems import NUMBER_MAX
-from noetl_planner.api.http.services import ApiServices, Services
+from noetl_planner.api.http.service_groups import HistoryStores
+from noetl_planner.api.http.services import Services
 from noetl_planner.api.lookup import execution_lookup, views
 from noetl_planner.api.lookup.views import Row
 from noetl_playbook.views import error_view
@@ -61,7 +62,7 @@ async def list_step_runs(
 ) -> StepRunList:
     """List the runs of an execution's steps, in the order in which they began."""
     row = await execution_lookup.get_execution_row(services, execution_id)
-    events = await find_run_events(services, row, after=after, runs_max=limit + 1)
+    events = await find_run_events(services.history, row, after=after, runs_max=limit + 1)
     runs = view_runs(events, now=row.get("ended_at") or services.clock.now())
     shown = runs[:limit]
     return StepRunList(
@@ -106,18 +107,18 @@ def _view_run(events: list[ShownEvent], now: datetime) -> StepRunView:
 
 
 async def find_run_events(
-    services: ApiServices, row: Row, *, after: int, runs_max: int
+    history: HistoryStores, row: Row, *, after: int, runs_max: int
 ) -> list[ShownEvent]:
     """Ask the ledger's index; a history that has left it is read from its archive."""
     execution_id = ExecutionId(row["execution_id"])
-    shown_events = await services.pages.find_run_events(
+    shown_events = await history.pages.find_run_events(
         execution_id, after_version=after, runs_max=runs_max
     )
     if shown_events or not views.is_terminal(row):
         return shown_events
     chosen = RunEventFilter(runs_max=runs_max)
     while True:
-        page = await services.ledger.read_events(
+        page = await history.ledger.read_events(
             execution_id, after_version=after, events_max=_PAGE_EVENTS
         )
         chosen.add_history(page)

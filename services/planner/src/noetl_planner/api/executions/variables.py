@@ -71,7 +71,7 @@ async def show_variable(
     row = await execution_lookup.get_execution_row(services, execution_id)
     variables = row.get("variables") or {}
     if name not in variables:
-        raise _no_variable_error(row["execution_id"], name)
+        raise _build_no_variable_error(row["execution_id"], name)
     value = variables[name]
     if ctx_references.is_marker(value):
         value = await payload_reader.read_payload(
@@ -122,7 +122,7 @@ async def remove_variable(
     """Remove one value from `ctx`; it becomes a `ctx.patched` event."""
     row = await execution_lookup.get_execution_row(services, execution_id)
     if name not in (row.get("variables") or {}):
-        raise _no_variable_error(row["execution_id"], name)
+        raise _build_no_variable_error(row["execution_id"], name)
     answer = await control_requests.submit_control(
         services,
         execution_id,
@@ -149,8 +149,8 @@ async def _store_value(services: ApiServices, value: Any) -> Any:
     return ctx_references.build_marker(reference, value)
 
 
-def _no_variable_error(execution_id: str, name: str) -> ApiError:
-    return problems.not_found_error(
+def _build_no_variable_error(execution_id: str, name: str) -> ApiError:
+    return problems.build_not_found_error(
         f"ctx of execution {execution_id} has no {name[:80]!r}",
         hint=f"GET /api/vars/{execution_id} lists what it has",
     )

@@ -11,7 +11,8 @@ from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger.records import HistoryHead
 from noetl_planner.api.history.cuts import Text
 from noetl_planner.api.http import problems
-from noetl_planner.api.http.services import ApiServices, Services
+from noetl_planner.api.http.service_groups import HistoryStores
+from noetl_planner.api.http.services import ApiServices, RequestScope, Services
 from noetl_planner.api.lookup import execution_lookup
 from noetl_replay.audit.chain import ChainDamage, ChainExamination, ChainFinding
 from noetl_storage.ports.errors import HistoryDropped
@@ -55,7 +56,7 @@ async def list_heads(
 ) -> HeadPage:
     """List where every history ends; kept elsewhere, the list shows what is changed later."""
     check_owner(services, tenant_id, organization_id)
-    heads = await services.audit.list_histories(
+    heads = await services.history.audit.list_histories(
         **services.tenant_scope,
         after=None if after is None else execution_lookup.check_execution_id(after),
         heads_max=limit,
@@ -79,22 +80,22 @@ async def verify(
 ) -> Verdict:
     """Follow the chain of one history, and compare it with a head that was exported before."""
     check_owner(services, tenant_id, organization_id)
-    known = execution_lookup.check_execution_id(execution_id)
-    exported = _build_exported_head(known, version, checksum)
-    if await _has_another_owner(services, known):
-        raise _unknown_history_error(known)
-    await execution_lookup.check_reach(services, known)
+    checked_id = execution_lookup.check_execution_id(execution_id)
+    exported = _build_exported_head(checked_id, version, checksum)
+    if await _has_another_owner(services, checked_id):
+        raise _build_unknown_history_error(checked_id)
+    await execution_lookup.check_reach(services, checked_id)
     examination = ChainExamination(exported=exported)
     try:
-        head = await _examine_history(services, examination, known)
+        head = await _examine_history(services.history, examination, checked_id)
     except HistoryDropped as failure:
-        return _view_dropped(await services.ledger.find_head(known), exported, failure)
+        return _view_dropped(await services.history.ledger.find_head(checked_id), exported, failure)
     if not examination.events and head is None and exported is None:
-        raise _unknown_history_error(known)
+        raise _build_unknown_history_error(checked_id)
     findings = examination.finish_examination(head)
     last = examination.last
     return Verdict(
-        execution_id=known,
+        execution_id=checked_id,
         events=examination.events,
         version=0 if last is None else last.stream_version,
         checksum="" if last is None else last.envelope_checksum,
@@ -104,22 +105,22 @@ async def verify(
 
 
 async def _examine_history(
-    services: ApiServices, examination: ChainExamination, execution_id: ExecutionId
+    history: HistoryStores, examination: ChainExamination, execution_id: ExecutionId
 ) -> HistoryHead | None:
     """Feed a whole history to an examination; return where it ends.
 
     It may grow meanwhile. The head is read after the events, so that none can stand behind it that
     was appended since; and then what it counts and was not read yet.
     """
-    read = await _feed_events(services, examination, execution_id, after=0)
-    head = await services.ledger.find_head(execution_id)
+    read = await _feed_events(history, examination, execution_id, after=0)
+    head = await history.ledger.find_head(execution_id)
     if head is not None and head.version > read:
-        await _feed_events(services, examination, execution_id, after=read, until=head.version)
+        await _feed_events(history, examination, execution_id, after=read, until=head.version)
     return head
 
 
 async def _feed_events(
-    services: ApiServices,
+    history: HistoryStores,
     examination: ChainExamination,
     execution_id: ExecutionId,
     *,
@@ -127,7 +128,7 @@ async def _feed_events(
     until: int | None = None,
 ) -> int:
     """Feed events to an examination, all or up to a version; return the last one's version."""
-    while page := await services.audit.read_stored_events(
+    while page := await history.audit.read_stored_events(
         execution_id,
         after_version=after,
         events_max=PAGE_EVENTS if until is None else max(0, min(PAGE_EVENTS, until - after)),
@@ -141,9 +142,9 @@ async def _feed_events(
 
 async def _has_another_owner(services: ApiServices, execution_id: ExecutionId) -> bool:
     """Tell whether a history is somebody else's; of one that lost its head its events say so."""
-    owner = await services.audit.find_owner(execution_id)
+    owner = await services.history.audit.find_owner(execution_id)
     if owner is None:
-        for first in await services.audit.read_stored_events(execution_id, events_max=1):
+        for first in await services.history.audit.read_stored_events(execution_id, events_max=1):
             owner = Owner(
                 tenant_id=TenantId(first.tenant_id),
                 organization_id=OrganizationId(first.organization_id),
@@ -182,23 +183,23 @@ def _build_exported_head(
     if version is None and checksum is None:
         return None
     if version is None or checksum is None:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             "an exported head is a version and a checksum", hint="give both, or none"
         )
     return HistoryHead(execution_id=execution_id, version=version, checksum=checksum)
 
 
-def check_owner(services: ApiServices, tenant_id: str, organization_id: str) -> None:
+def check_owner(scope: RequestScope, tenant_id: str, organization_id: str) -> None:
     """Serve the planner's own owner alone; raises a 404."""
-    if (tenant_id, organization_id) != (services.tenant_id, services.organization_id):
-        raise problems.not_found_error(
+    if (tenant_id, organization_id) != (scope.tenant_id, scope.organization_id):
+        raise problems.build_not_found_error(
             f"this planner has no tenant {tenant_id[:80]!r} with an organization "
             f"{organization_id[:80]!r}"
         )
 
 
-def _unknown_history_error(execution_id: ExecutionId) -> problems.ApiError:
-    return problems.not_found_error(
+def _build_unknown_history_error(execution_id: ExecutionId) -> problems.ApiError:
+    return problems.build_not_found_error(
         f"there is no history of an execution {execution_id}",
         hint="noetl audit heads lists them",
     )

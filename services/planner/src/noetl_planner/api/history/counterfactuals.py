@@ -101,7 +101,7 @@ async def decide_counterfactual(
     history = await _read_history(services, head)
     assert history.request is not None, "a usable history has its request"
     entry = await _find_other_entry(services, history.request.path, data)
-    earlier = await services.catalog.get_entry(history.request.catalog_id)
+    earlier = await services.playbooks.catalog.get_entry(history.request.catalog_id)
     recorded = await _decide_history(services, head, history, earlier)
     decided = await _decide_history(services, head, history, entry)
     _check_decided_again(history, recorded)
@@ -118,7 +118,7 @@ async def _read_history(services: ApiServices, head: HistoryHead) -> RecordedHis
         )
     envelopes: list[Envelope] = []
     while len(envelopes) < head.version:
-        page = await services.ledger.read_events(
+        page = await services.history.ledger.read_events(
             head.execution_id, after_version=len(envelopes), events_max=_PAGE_EVENTS
         )
         if not page:
@@ -129,11 +129,11 @@ async def _read_history(services: ApiServices, head: HistoryHead) -> RecordedHis
     if reason is None and not recorded_outcomes.is_terminal_status(history.status):
         reason = "it has not ended"
     if reason is not None:
-        raise _cannot_decide_error(head.execution_id, reason)
+        raise _build_cannot_decide_error(head.execution_id, reason)
     return history
 
 
-def _cannot_decide_error(execution_id: ExecutionId, reason: str) -> ApiError:
+def _build_cannot_decide_error(execution_id: ExecutionId, reason: str) -> ApiError:
     return ApiError(
         HTTPStatus.CONFLICT,
         code="cannot_decide_again",
@@ -146,7 +146,7 @@ async def _find_other_entry(
     services: ApiServices, path: str, body: CounterfactualBody
 ) -> CatalogEntry:
     if (body.content is None) == (body.version is None):
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             "name one other version: `content`, the text of a playbook, or `version`, the number "
             "of a registered one"
         )
@@ -156,7 +156,7 @@ async def _find_other_entry(
         services, body.content, level=Level.TOLERANT, path=None, scripts=body.scripts
     )
     if len(entries) > 1:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"the text holds {len(entries)} playbooks, and a counterfactual decides one",
             hint="send its own document",
         )
@@ -168,7 +168,7 @@ async def _decide_history(
 ) -> Counterfactual:
     """Decide fact by fact until the end, and load each payload that a template reads."""
     values = DecisionValues(PayloadCache(services.payloads, bytes_max=_PAYLOAD_BYTES_MAX))
-    found = Counterfactual(
+    counterfactual = Counterfactual(
         Program(
             codec.convert_value(entry.model, Playbook),
             catalog_id=entry.catalog_id,
@@ -183,14 +183,14 @@ async def _decide_history(
     )
     goes_on = True
     while goes_on:
-        if len(found.envelopes) > EVENTS_MAX:
-            raise _cannot_decide_error(
+        if len(counterfactual.envelopes) > EVENTS_MAX:
+            raise _build_cannot_decide_error(
                 head.execution_id, f"the other version leads to more than {EVENTS_MAX} events"
             )
-        goes_on = await _decide_next(head.execution_id, found, values)
+        goes_on = await _decide_next(head.execution_id, counterfactual, values)
         # Other requests have their turn between two decisions.
         await asyncio.sleep(0)
-    return found
+    return counterfactual
 
 
 async def _decide_next(
@@ -201,26 +201,26 @@ async def _decide_next(
     except PayloadNeeded as needed:
         ref = needed.stored.reference
         if not values.has_room_for(ref, bytes_max=_PAYLOAD_BYTES_MAX, values_max=EVENTS_MAX):
-            raise _cannot_decide_error(
+            raise _build_cannot_decide_error(
                 execution_id, f"its templates read more than {_PAYLOAD_BYTES_MAX} bytes of results"
             ) from needed
         try:
             await values.load_payload(ref)
         except (*UNREADABLE, PayloadMissing) as failure:
-            raise _cannot_decide_error(
+            raise _build_cannot_decide_error(
                 execution_id, f"a result that a template reads is gone: {failure}"
             ) from failure
         return True
     except SlowRenderError as failure:
-        raise _cannot_decide_error(
+        raise _build_cannot_decide_error(
             execution_id, "one of its templates takes too long to be tried here"
         ) from failure
     except StateNeeded as needed:
-        raise _cannot_decide_error(
+        raise _build_cannot_decide_error(
             execution_id, f"it reads the state {needed.name!r} of an increment"
         ) from needed
     except Refusal as refusal:
-        raise _cannot_decide_error(execution_id, refusal.error.message) from refusal
+        raise _build_cannot_decide_error(execution_id, refusal.error.message) from refusal
 
 
 def _check_decided_again(history: RecordedHistory, recorded: Counterfactual) -> None:
@@ -232,13 +232,13 @@ def _check_decided_again(history: RecordedHistory, recorded: Counterfactual) -> 
     now = {outcome.key: (outcome.status, outcome.targets) for outcome in recorded.list_steps()}
     differing = [key for key in sorted(then.keys() | now.keys()) if then.get(key) != now.get(key)]
     if differing:
-        raise _cannot_decide_error(
+        raise _build_cannot_decide_error(
             recorded.state.execution_id,
             f"from the recorded outcomes alone, activation {differing[0].number} of step "
             f"{differing[0].step!r} does not come to what it came to",
         )
     if recorded.status != history.status:
-        raise _cannot_decide_error(
+        raise _build_cannot_decide_error(
             recorded.state.execution_id,
             f"it ended as {history.status}, which its recorded outcomes alone do not lead to",
         )

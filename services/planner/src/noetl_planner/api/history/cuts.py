@@ -12,7 +12,8 @@ from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger.records import HistoryHead
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
-from noetl_planner.api.http.services import ApiServices, Services
+from noetl_planner.api.http.service_groups import HistoryStores
+from noetl_planner.api.http.services import Services
 from noetl_planner.api.lookup import execution_lookup
 from noetl_storage.ports.payload_ports import Owner
 
@@ -33,19 +34,25 @@ async def get_history_head(
     services: Services, execution_id: FromQuery[str], tenant_id: Text, organization_id: Text
 ) -> HistoryHead:
     """Return where a history of this tenant and organization ends; raises a 404 for any other."""
-    known = execution_lookup.check_execution_id(execution_id)
+    checked_id = execution_lookup.check_execution_id(execution_id)
     owner = Owner(tenant_id=TenantId(tenant_id), organization_id=OrganizationId(organization_id))
-    is_ours = owner == Owner(**services.tenant_scope) == await services.audit.find_owner(known)
+    is_ours = (
+        owner
+        == Owner(**services.tenant_scope)
+        == await services.history.audit.find_owner(checked_id)
+    )
     # The first event says as well whether the history was dropped.
-    first = await services.audit.read_stored_events(known, events_max=1) if is_ours else []
-    head = await services.ledger.find_head(known) if first else None
+    first = (
+        await services.history.audit.read_stored_events(checked_id, events_max=1) if is_ours else []
+    )
+    head = await services.history.ledger.find_head(checked_id) if first else None
     if head is None:
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"tenant {tenant_id[:80]!r}, organization {organization_id[:80]!r} has no history of "
-            f"an execution {known}",
+            f"an execution {checked_id}",
             hint="noetl ls lists them",
         )
-    await execution_lookup.check_reach(services, known)
+    await execution_lookup.check_reach(services, checked_id)
     return head
 
 
@@ -60,21 +67,21 @@ async def resolve_cut(
 ) -> int:
     """Return the version that a request asks for, the latest when it asks for none."""
     cut = HistoryCut(event_id=as_of_event_id, position=as_of_position, time=as_of_time)
-    return await get_version_at_cut(services, history, cut)
+    return await get_version_at_cut(services.history, history, cut)
 
 
-async def get_version_at_cut(services: ApiServices, head: HistoryHead, cut: HistoryCut) -> int:
+async def get_version_at_cut(history: HistoryStores, head: HistoryHead, cut: HistoryCut) -> int:
     """Resolve a cut to a version from 1 to the head's; raises a 400 or a 404 for any other."""
     names = [name for name, value in _list_named_cuts(cut).items() if value is not None]
     if len(names) > 1:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"the cut is given {len(names)} times: as {' and '.join(names)}",
             hint="give one of as_of_event_id, as_of_position and as_of_time",
         )
     if cut.event_id is not None:
-        return await _get_version_at_event(services, head.execution_id, cut.event_id)
+        return await _get_version_at_event(history, head.execution_id, cut.event_id)
     if cut.time is not None:
-        return await _get_version_at_time(services, head.execution_id, cut.time)
+        return await _get_version_at_time(history, head.execution_id, cut.time)
     if cut.position is None:
         return head.version
     if not 1 <= cut.position <= head.version:
@@ -87,11 +94,13 @@ async def get_version_at_cut(services: ApiServices, head: HistoryHead, cut: Hist
     return cut.position
 
 
-async def _get_version_at_event(services: ApiServices, execution_id: ExecutionId, text: str) -> int:
+async def _get_version_at_event(
+    history: HistoryStores, execution_id: ExecutionId, text: str
+) -> int:
     event_id = EventId(execution_lookup.check_number(text, "an event id"))
-    version = await services.audit.find_version_of(execution_id, event_id)
+    version = await history.audit.find_version_of(execution_id, event_id)
     if version is None:
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"execution {execution_id} has no event {event_id}",
             hint=f"noetl events {execution_id} lists them",
         )
@@ -99,11 +108,11 @@ async def _get_version_at_event(services: ApiServices, execution_id: ExecutionId
 
 
 async def _get_version_at_time(
-    services: ApiServices, execution_id: ExecutionId, at: datetime
+    history: HistoryStores, execution_id: ExecutionId, at: datetime
 ) -> int:
     # A time without a zone means what the ledger's own times mean.
     instant = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-    version = await services.audit.find_version_at(execution_id, instant)
+    version = await history.audit.find_version_at(execution_id, instant)
     if version == 0:
         raise ApiError(
             HTTPStatus.NOT_FOUND,

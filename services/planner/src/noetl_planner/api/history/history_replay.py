@@ -21,6 +21,7 @@ from noetl_planner.api.history import cuts
 from noetl_planner.api.history.cuts import History, HistoryCut, Version
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.http.service_groups import HistoryStores
 from noetl_planner.api.http.services import ApiServices, Services
 from noetl_replay import comparison, payload_references, rows, snapshot
 from noetl_replay import history_replay as replays
@@ -31,6 +32,7 @@ from noetl_replay.history_replay import HistoryReplay
 from noetl_replay.state import build_empty_state
 from noetl_storage.ports.errors import NameRefused, PayloadCorrupt, PayloadMissing
 from noetl_storage.ports.history_ports import TimeBucket
+from noetl_storage.ports.ledger_ports import Payloads
 
 PAGE_EVENTS = 1000
 # An answer holds no more rows than this; a client that needs more asks for one projection, or for
@@ -52,11 +54,13 @@ async def replay_history(
     """
     begun = build_empty_state(execution_id, **services.tenant_scope)
     if not has_rows:
-        kept = await services.past_snapshots.find_snapshot_before(execution_id, until)
-        begun = snapshot.restore_state(kept) or begun
+        past_snapshot = await services.history.past_snapshots.find_snapshot_before(
+            execution_id, until
+        )
+        begun = snapshot.restore_state(past_snapshot) or begun
     replay = HistoryReplay(begun)
     while replay.state.version < until:
-        await _feed_page(services, replay, until=until)
+        await _feed_page(services.history, replay, until=until)
         _check_row_count(replay)
         # Other requests have their turn between two pages.
         await asyncio.sleep(0)
@@ -64,10 +68,10 @@ async def replay_history(
     return replay
 
 
-async def _feed_page(services: ApiServices, replay: HistoryReplay, *, until: int) -> None:
+async def _feed_page(history: HistoryStores, replay: HistoryReplay, *, until: int) -> None:
     execution_id, after = replay.state.execution_id, replay.state.version
     try:
-        page = await services.ledger.read_events(
+        page = await history.ledger.read_events(
             execution_id, after_version=after, events_max=min(PAGE_EVENTS, until - after)
         )
         replay.feed_events(page)
@@ -110,26 +114,24 @@ def redact_event(stored_event: StoredEvent) -> StoredEvent:
     return codec.convert_value({**codec.decode_json(shown), "concealed": True}, StoredEvent)
 
 
-async def check_payloads(
-    services: ApiServices, found: payload_references.Found
-) -> list[PayloadCheck]:
+async def check_payloads(payloads: Payloads, found: payload_references.Found) -> list[PayloadCheck]:
     """Read every payload and compare its digest, a few at a time."""
     gate = asyncio.Semaphore(_PAYLOADS_AT_ONCE)
 
     async def check_in_turn(one: dict[str, object]) -> PayloadCheck:
         async with gate:
-            return await _check_payload(services, one)
+            return await _check_payload(payloads, one)
 
     async with open_task_group() as group:
         tasks = [group.create_task(check_in_turn(item)) for item in found.values()]
     return [task.result() for task in tasks]
 
 
-async def _check_payload(services: ApiServices, one: dict[str, object]) -> PayloadCheck:
+async def _check_payload(payloads: Payloads, one: dict[str, object]) -> PayloadCheck:
     digest, uri = str(one["sha256"]), str(one["uri"])
     size, status, detail = 0, evidence.RESOLVED, ""
     try:
-        async for piece in services.payloads.stream_payload(codec.convert_value(one, PayloadRef)):
+        async for piece in payloads.stream_payload(codec.convert_value(one, PayloadRef)):
             size += len(piece)
     except PayloadMissing as failure:
         status, detail = "missing", str(failure)
@@ -210,11 +212,11 @@ async def show_state(
         replay, projection=projection, conceal=redaction.mask_sealed_bytes
     )
     if resolve_payloads:
-        report["payload_resolution"] = await _resolve_payloads(services, report)
+        report["payload_resolution"] = await _resolve_payloads(services.payloads, report)
     return {**report, "head_version": history.version, "events_folded": replay.events}
 
 
-async def _resolve_payloads(services: ApiServices, report: dict[str, Any]) -> PayloadReport:
+async def _resolve_payloads(payloads: Payloads, report: dict[str, Any]) -> PayloadReport:
     references = payload_references.collect_references([report["state"], report["surfaces"]])
     if len(references) > PAYLOADS_MAX:
         raise ApiError(
@@ -224,7 +226,7 @@ async def _resolve_payloads(services: ApiServices, report: dict[str, Any]) -> Pa
             f"one answer resolves {PAYLOADS_MAX}",
             hint="noetl replay verify resolves them page by page",
         )
-    return evidence.build_payload_report(await check_payloads(services, references))
+    return evidence.build_payload_report(await check_payloads(payloads, references))
 
 
 @get("/diff", tags=["replay"])
@@ -236,7 +238,7 @@ async def show_diff(
     projection: FromQuery[Projection] = "all",
 ) -> Diff:
     """Compare the states at two positions, or a position's with the live rows."""
-    one = await _replay_surfaces(
+    former = await _replay_surfaces(
         services, history.execution_id, await _check_position(services, history, before)
     )
     if after is None:
@@ -249,8 +251,8 @@ async def show_diff(
         other = await _replay_surfaces(services, history.execution_id, after)
         is_live = False
     if projection != "all":
-        one, other = {projection: one[projection]}, {projection: other[projection]}
-    changes = comparison.compare_values(one, other)
+        former, other = {projection: former[projection]}, {projection: other[projection]}
+    changes = comparison.compare_values(former, other)
     return Diff(
         execution_id=history.execution_id,
         before=before,
@@ -263,7 +265,7 @@ async def show_diff(
 
 
 async def _check_position(services: ApiServices, history: HistoryHead, position: int) -> int:
-    return await cuts.get_version_at_cut(services, history, HistoryCut(position=position))
+    return await cuts.get_version_at_cut(services.history, history, HistoryCut(position=position))
 
 
 async def _replay_surfaces(services: ApiServices, execution_id: ExecutionId, version: int) -> Any:
@@ -279,7 +281,7 @@ async def list_stored(
     limit: Annotated[int, QueryParameter(ge=1, le=EVENTS_MAX)] = EVENTS_MAX,
 ) -> StoredPage:
     """List events as they are stored, with all that their checksums cover."""
-    page = await services.audit.read_stored_events(
+    page = await services.history.audit.read_stored_events(
         history.execution_id, after_version=after, events_max=limit
     )
     last = page[-1].stream_version if page else after
@@ -299,7 +301,7 @@ async def list_payloads(
     limit: Annotated[int, QueryParameter(ge=1, le=EVENTS_MAX)] = 200,
 ) -> PayloadPage:
     """Read the payloads that a page of events refers to, and compare each with its digest."""
-    page = await services.audit.read_stored_events(
+    page = await services.history.audit.read_stored_events(
         history.execution_id, after_version=after, events_max=limit
     )
     last = page[-1].stream_version if page else after
@@ -308,7 +310,7 @@ async def list_payloads(
     )
     return PayloadPage(
         execution_id=history.execution_id,
-        payloads=await check_payloads(services, references),
+        payloads=await check_payloads(services.payloads, references),
         next_after=last,
         has_more=last < history.version and bool(page),
     )
@@ -326,17 +328,19 @@ async def show_live(
 async def _read_live_rows(services: ApiServices, execution_id: ExecutionId) -> ExportedRows:
     """Read rows until none of them moved meanwhile; raises a 409 when they always do."""
     for _ in range(_MOVES_MAX):
-        before = await services.projections.list_positions([execution_id])
-        found = {
-            surface: await services.projections.list_rows(surface, execution_id)
+        before = await services.history.projections.list_positions([execution_id])
+        rows_by_surface = {
+            surface: await services.history.projections.list_rows(surface, execution_id)
             for surface in rows.SURFACES
         }
-        if before == await services.projections.list_positions([execution_id]):
-            shown = codec.decode_json(redaction.mask_sealed_bytes(codec.encode_json(found)))
+        if before == await services.history.projections.list_positions([execution_id]):
+            shown = codec.decode_json(
+                redaction.mask_sealed_bytes(codec.encode_json(rows_by_surface))
+            )
             return evidence.build_exported_rows(
                 shown,
                 scope=EvidenceScope(execution_id=execution_id, **services.tenant_scope),
-                adapter=type(services.projections).__name__,
+                adapter=type(services.history.projections).__name__,
                 version=before.get(execution_id, 0),
                 exported_at=services.clock.now(),
             )
@@ -359,7 +363,7 @@ async def show_density(
         execution_id=history.execution_id,
         version=history.version,
         spans=spans,
-        buckets=await services.audit.list_buckets(history.execution_id, buckets=spans),
+        buckets=await services.history.audit.list_buckets(history.execution_id, buckets=spans),
     )
 
 

@@ -15,6 +15,7 @@ from noetl_contracts.ids import CatalogId, ExecutionId
 from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.openlineage import RunEvent
 from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.http.service_groups import HistoryStores, PlaybookServices
 from noetl_planner.api.http.services import ApiServices, Services
 from noetl_planner.api.lookup import execution_lookup
 from noetl_playbook import step_data
@@ -49,24 +50,24 @@ async def list_lineage(
     limit: Annotated[int, QueryParameter(ge=1, le=EVENTS_MAX)] = EVENTS_MAX,
 ) -> LineagePage:
     """Tell which step read and wrote what, as events of OpenLineage."""
-    known = ExecutionId(
+    checked_id = ExecutionId(
         (await execution_lookup.get_execution_row(services, execution_id))["execution_id"]
     )
-    head = await services.ledger.find_head(known)
+    head = await services.history.ledger.find_head(checked_id)
     end = 0 if head is None else head.version
     try:
         lineage_events, version = await _list_run_events(
-            services, known, after=after, end=end, events_max=limit
+            services, checked_id, after=after, end=end, events_max=limit
         )
     except (Permanent, LookupError, TypeError, ValueError) as failure:
         raise ApiError(
             HTTPStatus.CONFLICT,
             code="does_not_fold",
-            detail=f"the history of execution {known} cannot be read: {failure}",
-            hint=f"see what was done to it: noetl audit verify {known}",
+            detail=f"the history of execution {checked_id} cannot be read: {failure}",
+            hint=f"see what was done to it: noetl audit verify {checked_id}",
         ) from failure
     return LineagePage(
-        execution_id=known,
+        execution_id=checked_id,
         events=[lineage_event.event for lineage_event in lineage_events],
         next_after=version,
         has_more=version < end,
@@ -80,10 +81,10 @@ async def _list_run_events(
     lineage = LineageState(execution_id=execution_id, **services.tenant_scope)
     plan: Plan = {}
     lineage_events: list[LineageEvent] = []
-    async for envelope in _iterate_steps(services, execution_id, end):
+    async for envelope in _iterate_steps(services.history, execution_id, end):
         step_events = build_lineage_events(lineage, [envelope], plan)
         if not plan and lineage.catalog_id:
-            plan = await _find_plan(services, lineage.catalog_id)
+            plan = await _find_plan(services.playbooks, lineage.catalog_id)
         if envelope.stream_version > after:
             lineage_events += step_events
         if len(lineage_events) >= events_max:
@@ -92,19 +93,19 @@ async def _list_run_events(
 
 
 async def _iterate_steps(
-    services: ApiServices, execution_id: ExecutionId, end: int
+    history: HistoryStores, execution_id: ExecutionId, end: int
 ) -> AsyncIterator[Envelope]:
     """Yield the events that matter, also of a history whose beginning has left the ledger."""
     version, is_whole = 0, True
     while version < end:
         until = min(version + PAGE_VERSIONS, end)
-        page = await services.lineage.read_steps(
+        page = await history.lineage.read_steps(
             execution_id, after_version=version, until_version=until
         )
         if version == 0:
             is_whole = bool(page) and page[0].stream_version == 1
         if not is_whole:
-            page = await services.ledger.read_events(
+            page = await history.ledger.read_events(
                 execution_id, after_version=version, events_max=min(PAGE_EVENTS, end - version)
             )
             until = page[-1].stream_version if page else end
@@ -116,9 +117,9 @@ async def _iterate_steps(
         await asyncio.sleep(0)
 
 
-async def _find_plan(services: ApiServices, catalog_id: CatalogId) -> Plan:
+async def _find_plan(playbooks: PlaybookServices, catalog_id: CatalogId) -> Plan:
     try:
-        entry = await services.catalog.get_entry(catalog_id)
+        entry = await playbooks.catalog.get_entry(catalog_id)
     except LookupError:
         return {}
     return step_data.list_step_data(codec.convert_value(entry.model, Playbook))

@@ -34,7 +34,7 @@ async def find_past_row(
     """
     state, after = build_empty_state(execution_id, **services.tenant_scope), 0
     while after < until:
-        page = await services.objects.list_object_changes(
+        page = await services.history.objects.list_object_changes(
             execution_id,
             object_id,
             after_version=after,
@@ -118,15 +118,15 @@ async def list_objects(
     deleted: FromQuery[bool] = True,
 ) -> ObjectList:
     """List objects, each as the latest execution left it; removed ones too unless told not to."""
-    known = None
+    checked_id = None
     if execution_id is not None:
-        known = ExecutionId(
+        checked_id = ExecutionId(
             (await execution_lookup.get_execution_row(services, execution_id))["execution_id"]
         )
-    rows = await services.objects.list_objects(
+    rows = await services.history.objects.list_objects(
         **services.tenant_scope,
         object_type=object_type,
-        execution_id=known,
+        execution_id=checked_id,
         has_deleted=deleted,
         after=("", "") if after is None else _parse_page_end(after),
         objects_max=limit,
@@ -156,14 +156,14 @@ async def show_object(
     if execution_id is not None:
         return await _view_past_object(services, object_type, object_id, execution_id, cut)
     if cut != HistoryCut():
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             "a position, event or time is one of an execution", hint="give execution_id as well"
         )
-    rows = await services.objects.list_object_rows(
+    rows = await services.history.objects.list_object_rows(
         object_type, object_id, **services.tenant_scope, rows_max=ROWS_MAX + 1
     )
     if not rows:
-        raise _unknown_object_error(object_id)
+        raise _build_unknown_object_error(object_id)
     views = [_view_object(row) for row in rows[:ROWS_MAX]]
     return ObjectPage(latest=views[0], executions=views, has_more=len(rows) > ROWS_MAX)
 
@@ -172,19 +172,19 @@ async def _view_past_object(
     services: ApiServices, object_type: str, object_id: str, execution_id: str, cut: HistoryCut
 ) -> ObjectPage:
     """Fold an object's changes up to a cut, and show what it was there."""
-    known = ExecutionId(
+    checked_id = ExecutionId(
         (await execution_lookup.get_execution_row(services, execution_id))["execution_id"]
     )
-    head = await services.ledger.find_head(known)
+    head = await services.history.ledger.find_head(checked_id)
     if head is None:
-        raise _unknown_object_error(object_id)
-    version = await cuts.get_version_at_cut(services, head, cut)
-    row = await find_past_row(services, known, object_id, until=version)
+        raise _build_unknown_object_error(object_id)
+    version = await cuts.get_version_at_cut(services.history, head, cut)
+    row = await find_past_row(services, checked_id, object_id, until=version)
     if row is None or row["object_type"] != object_type:
         raise ApiError(
             HTTPStatus.NOT_FOUND,
             code="not_found",
-            detail=f"execution {known} had not changed object {object_id[:200]!r} at position "
+            detail=f"execution {checked_id} had not changed object {object_id[:200]!r} at position "
             f"{version}",
             hint="GET /api/objects?execution_id= lists what it has changed",
         )
@@ -207,8 +207,8 @@ def _parse_page_end(object_id: str) -> tuple[str, str]:
     return object_id.partition("/")[0], object_id
 
 
-def _unknown_object_error(object_id: str) -> ApiError:
-    return problems.not_found_error(
+def _build_unknown_object_error(object_id: str) -> ApiError:
+    return problems.build_not_found_error(
         f"no execution has changed an object {object_id[:200]!r}",
         hint="GET /api/objects lists them",
     )

@@ -11,7 +11,7 @@ from noetl_contracts.errors import LocatorError
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
 from noetl_planner.api.history import results
 from noetl_planner.api.http import problems
-from noetl_planner.api.http.services import ApiServices, Services
+from noetl_planner.api.http.services import RequestScope, Services
 from noetl_planner.api.lookup import payload_reader
 from noetl_planner.api.lookup.payload_reader import WINDOW_MAX, Window
 
@@ -67,23 +67,25 @@ def _parse_segments(text: str) -> tuple[str, ...]:
     try:
         return locators.parse_locator(text).segments
     except LocatorError as failure:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"the reference does not parse: {failure}",
             hint="give the `ref` of a result's `_ref`, or the `uri` of a payload",
         ) from failure
 
 
-def _parse_reference(services: ApiServices, text: str, segments: tuple[str, ...]) -> PayloadRef:
+def _parse_reference(scope: RequestScope, text: str, segments: tuple[str, ...]) -> PayloadRef:
     match segments:
         case ("tenant", tenant, "org", organization, "payloads", "sha256", digest):
-            is_ours = (tenant, organization) == (services.tenant_id, services.organization_id)
+            is_ours = (tenant, organization) == (scope.tenant_id, scope.organization_id)
         case _:
-            raise problems.bad_request_error(
+            raise problems.build_bad_request_error(
                 f"{text[:200]!r} does not point to a payload",
                 hint="a payload's locator ends in payloads/sha256/<digest>",
             )
     if not is_ours:
-        raise problems.not_found_error(f"there is no payload {text[:200]!r} in this organization")
+        raise problems.build_not_found_error(
+            f"there is no payload {text[:200]!r} in this organization"
+        )
     return PayloadRef(uri=text, sha256=digest, media_type=JSON_MEDIA_TYPE, payload_bytes=0)
 
 

@@ -91,12 +91,12 @@ async def list_results(services: Services, execution_id: FromPath[str]) -> Resul
 
 async def list_step_results(services: ApiServices, execution_id: str) -> ResultList:
     """List the latest result of every step; raises a 404 for an execution that is not there."""
-    known, steps = await _list_steps_with_results(services, execution_id)
+    checked_id, steps = await _list_steps_with_results(services, execution_id)
     with_values = [step for step in steps if step.error or not _is_empty_result(step.result)]
     last = max(enumerate(with_values), key=_end_order, default=None)
     return ResultList(
-        execution_id=known,
-        results=[_outline_result(known, step) for step in steps],
+        execution_id=checked_id,
+        results=[_outline_result(checked_id, step) for step in steps],
         last_step=None if last is None else last[1].step,
     )
 
@@ -104,14 +104,14 @@ async def list_step_results(services: ApiServices, execution_id: str) -> ResultL
 @get("/result/{execution_id:str}/stats", tags=["results"])
 async def show_stats(services: Services, execution_id: FromPath[str]) -> ResultStats:
     """Count the latest results."""
-    known, steps = await _list_steps_with_results(services, execution_id)
+    checked_id, steps = await _list_steps_with_results(services, execution_id)
     stored = [
         step.result.reference.payload_bytes
         for step in steps
         if step.result is not None and step.result.reference is not None
     ]
     return ResultStats(
-        execution_id=known,
+        execution_id=checked_id,
         results=len(steps),
         inline=len(steps) - len(stored),
         stored=len(stored),
@@ -138,18 +138,18 @@ async def get_step_result(
     services: ApiServices, execution_id: str, step: str, *, offset: int, limit: int
 ) -> ResultView:
     """Read a window of the latest result of a step; raises a 404 when it has none."""
-    known, steps = await _list_steps_with_results(services, execution_id)
+    checked_id, steps = await _list_steps_with_results(services, execution_id)
     step_result = next((step_state for step_state in steps if step_state.step == step), None)
     if step_result is None:
         await _check_playbook_step(services, execution_id, step)
-        raise problems.not_found_error(
-            f"step {step[:200]!r} of execution {known} has no result",
-            hint=f"noetl status {known} lists the steps that ran",
+        raise problems.build_not_found_error(
+            f"step {step[:200]!r} of execution {checked_id} has no result",
+            hint=f"noetl status {checked_id} lists the steps that ran",
         )
     error = error_view.show_error(step_result.error) if step_result.error is not None else None
     value = await _read_plain_result(
         services,
-        known,
+        checked_id,
         step_result.step,
         _find_result_run(step_result),
         step_result.result,
@@ -157,11 +157,11 @@ async def get_step_result(
     )
     shown = payload_reader.view_window(value, offset=offset, limit=limit)
     return ResultView(
-        execution_id=known,
+        execution_id=checked_id,
         step=step_result.step,
         run_id=_find_result_run(step_result),
         status="error" if error is not None else "ok",
-        ref=_find_result_locator(known, step_result),
+        ref=_find_result_locator(checked_id, step_result),
         data=shown.data,
         error=error_view.show_error_record(error),
         total=shown.total,
@@ -191,12 +191,12 @@ async def resolve_result(
     """
     _, execution_id, _, step, run, *task = segments
     row = await execution_lookup.get_execution_row(services, execution_id)
-    known = ExecutionId(row["execution_id"])
-    result, error = await _get_run_result(services, known, step, run)
+    checked_id = ExecutionId(row["execution_id"])
+    result, error = await _get_run_result(services, checked_id, step, run)
     if task:
         value = await _get_task_result(services, result, step, task[0])
     else:
-        value = await _read_plain_result(services, known, step, run, result, error=error)
+        value = await _read_plain_result(services, checked_id, step, run, result, error=error)
     reference = result.reference if result is not None else None
     return payload_reader.view_window(value, offset=offset, limit=limit), reference
 
@@ -215,7 +215,7 @@ async def _get_run_result(
         return latest.result, error_view.show_error(
             latest.error
         ) if latest.error is not None else None
-    envelope = await services.ledger.find_outcome(execution_id, run)
+    envelope = await services.history.ledger.find_outcome(execution_id, run)
     match envelope.event if envelope is not None else None:
         case CallDone(step=of, result=result) | LoopDone(step=of, result=result) if of == step:
             return result, None
@@ -224,7 +224,7 @@ async def _get_run_result(
         case LoopFailed(step=of, result=earlier, error=error) if of == step:
             return earlier, error_view.show_error(error)
         case _:
-            raise _no_run_error(execution_id, step, run)
+            raise _build_no_run_error(execution_id, step, run)
 
 
 async def _get_task_result(
@@ -239,12 +239,14 @@ async def _get_task_result(
         else None
     )
     if task_result is None:
-        raise problems.not_found_error(f"task {task[:200]!r} of step {step[:200]!r} has no result")
+        raise problems.build_not_found_error(
+            f"task {task[:200]!r} of step {step[:200]!r} has no result"
+        )
     return output_forms.to_plain(view_task(task_result))
 
 
-def _no_run_error(execution_id: ExecutionId, step: str, run: str) -> ApiError:
-    return problems.not_found_error(
+def _build_no_run_error(execution_id: ExecutionId, step: str, run: str) -> ApiError:
+    return problems.build_not_found_error(
         f"run {run[:80]!r} of step {step[:200]!r} of execution {execution_id} has no result"
     )
 

@@ -85,7 +85,7 @@ async def list_holds(
     """List what may not leave the ledger, and on request what was released."""
     owner = _check_owner(services, tenant_id, organization_id)
     return HoldList(
-        holds=await services.holds.list_holds(owner, has_released=released, holds_max=limit)
+        holds=await services.history.holds.list_holds(owner, has_released=released, holds_max=limit)
     )
 
 
@@ -96,7 +96,7 @@ async def hold(services: Services, data: JSONBody[HoldBody]) -> Held:
     execution_id = await _check_history_owner(services, data.execution_id)
     target = execution_id or "everything"
     async with services.record_change("hold.placed", target, reason=data.reason):
-        held = await services.holds.place_hold(
+        held = await services.history.holds.place_hold(
             owner,
             execution_id=execution_id,
             reason=data.reason,
@@ -116,7 +116,7 @@ async def release(services: Services, data: JSONBody[HoldBody]) -> Held:
     )
     target = execution_id or "everything"
     async with services.record_change("hold.released", target, reason=data.reason):
-        ended = await services.holds.release_hold(
+        ended = await services.history.holds.release_hold(
             owner,
             execution_id=execution_id,
             reason=data.reason,
@@ -124,7 +124,7 @@ async def release(services: Services, data: JSONBody[HoldBody]) -> Held:
         )
         if ended is None:
             what = "everything" if execution_id is None else f"execution {execution_id}"
-            raise problems.not_found_error(
+            raise problems.build_not_found_error(
                 f"there is no open hold on {what}",
                 hint="noetl retention list lists them",
             )
@@ -135,7 +135,7 @@ async def release(services: Services, data: JSONBody[HoldBody]) -> Held:
 async def show_policy(services: Services, tenant_id: Text, organization_id: Text) -> PolicyView:
     """Show how long histories stay."""
     owner = _check_owner(services, tenant_id, organization_id)
-    return PolicyView(policy=await services.holds.find_policy(owner))
+    return PolicyView(policy=await services.history.holds.find_policy(owner))
 
 
 @put("/retention/policy", status_code=HTTP_200_OK, tags=["retention"])
@@ -145,13 +145,13 @@ async def set_policy(services: Services, data: JSONBody[PolicyBody]) -> PolicyVi
     async with services.record_change(
         "retention.policy_set", "policy", keep_days=data.keep_days, then=str(data.action)
     ):
-        await services.holds.set_policy(
+        await services.history.holds.set_policy(
             owner,
             keep_days=data.keep_days,
             action=data.action,
             who=services.name_asker(data.who),
         )
-    return PolicyView(policy=await services.holds.find_policy(owner))
+    return PolicyView(policy=await services.history.holds.find_policy(owner))
 
 
 @get("/retention/units", tags=["retention"])
@@ -160,7 +160,7 @@ async def list_units(
 ) -> UnitList:
     """List what was archived or dropped, and how far it has come."""
     owner = _check_owner(services, tenant_id, organization_id)
-    return UnitList(units=await services.holds.list_units(owner, units_max=limit))
+    return UnitList(units=await services.history.holds.list_units(owner, units_max=limit))
 
 
 async def _check_history_owner(services: ApiServices, text: str | None) -> ExecutionId | None:
@@ -168,8 +168,8 @@ async def _check_history_owner(services: ApiServices, text: str | None) -> Execu
     if text is None:
         return None
     execution_id = execution_lookup.check_execution_id(text)
-    if await services.audit.find_owner(execution_id) != Owner(**services.tenant_scope):
-        raise problems.not_found_error(
+    if await services.history.audit.find_owner(execution_id) != Owner(**services.tenant_scope):
+        raise problems.build_not_found_error(
             f"there is no history of an execution {execution_id}",
             hint="noetl ls lists them",
         )

@@ -63,30 +63,31 @@ async def show_trace(
     # A step may have any name, with slashes too; the path begins with the one before it.
     step = step.removeprefix("/")
     row = await execution_lookup.get_execution_row(services, execution_id)
-    known = ExecutionId(row["execution_id"])
-    lineage_links = await services.ledger.trace_runs(known, step, links_max=limit + 1)
+    checked_id = ExecutionId(row["execution_id"])
+    lineage_links = await services.history.ledger.trace_runs(checked_id, step, links_max=limit + 1)
     if not lineage_links:
-        stored_lineage_links = await services.projections.trace_results(
-            known, step, links_max=limit + 1
+        stored_lineage_links = await services.history.projections.trace_results(
+            checked_id, step, links_max=limit + 1
         )
         if stored_lineage_links:
             return Trace(
-                execution_id=known,
+                execution_id=checked_id,
                 step=step,
                 source="references",
-                links=[_view_kept_link(known, link) for link in stored_lineage_links[:limit]],
+                links=[_view_kept_link(checked_id, link) for link in stored_lineage_links[:limit]],
                 has_more=len(stored_lineage_links) > limit,
             )
-        raise problems.not_found_error(
-            f"step {step[:200]!r} of execution {known} was not entered",
-            hint=f"noetl status {known} lists the steps that ran",
+        raise problems.build_not_found_error(
+            f"step {step[:200]!r} of execution {checked_id} was not entered",
+            hint=f"noetl status {checked_id} lists the steps that ran",
         )
     parents = [link.ref_id for link in lineage_links[1:]] + [None]
     links = [
-        _view_link(known, link, parent) for link, parent in zip(lineage_links, parents, strict=True)
+        _view_link(checked_id, link, parent)
+        for link, parent in zip(lineage_links, parents, strict=True)
     ]
     return Trace(
-        execution_id=known,
+        execution_id=checked_id,
         step=step,
         source="ledger",
         links=links[:limit],

@@ -40,12 +40,12 @@ class BoundedRequest(Request[Any, Any, Any]):
             async with asyncio.timeout(BODY_S):
                 data = await super().body()
         except TimeoutError as late:
-            raise late_body_error() from late
+            raise build_late_body_error() from late
         if not self._is_bounded and "json" in self.headers.get("content-type", ""):
             if await is_too_deep(data):
-                raise too_deep_error()
+                raise build_too_deep_error()
             if await _has_too_many_holders(data):
-                raise too_many_values_error()
+                raise build_too_many_values_error()
             self._is_bounded = True
         return data
 
@@ -57,7 +57,7 @@ class BoundedRequest(Request[Any, Any, Any]):
             with _pause_collector():
                 return await super().json()
         except UnicodeDecodeError as failure:
-            raise problems.bad_request_error(
+            raise problems.build_bad_request_error(
                 f"the body is not JSON in UTF-8: {failure}"
             ) from failure
 
@@ -80,7 +80,7 @@ async def receive_first_part(receive: Receive) -> HTTPReceiveMessage:
         async with asyncio.timeout(BODY_S):
             return cast("HTTPReceiveMessage", await receive())
     except TimeoutError as late:
-        raise late_body_error() from late
+        raise build_late_body_error() from late
 
 
 async def is_too_deep(data: bytes) -> bool:
@@ -125,7 +125,7 @@ def _count_trailing_backslashes(chunk: bytes) -> int:
     return len(chunk) - len(chunk.rstrip(b"\\"))
 
 
-def late_body_error() -> ApiError:
+def build_late_body_error() -> ApiError:
     """Say that a body did not arrive in time; the connection is of no more use."""
     return ApiError(
         HTTPStatus.REQUEST_TIMEOUT,
@@ -136,7 +136,7 @@ def late_body_error() -> ApiError:
     )
 
 
-def too_many_values_error() -> ApiError:
+def build_too_many_values_error() -> ApiError:
     """Say that a body holds more values than one request may bring."""
     return ApiError(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
@@ -146,7 +146,7 @@ def too_many_values_error() -> ApiError:
     )
 
 
-def too_deep_error() -> ApiError:
+def build_too_deep_error() -> ApiError:
     """Say that a body is nested without an end."""
     return ApiError(
         HTTPStatus.UNPROCESSABLE_ENTITY,

@@ -1,6 +1,5 @@
 """The gate: admits each request of the API with the access that it has, or refuses it."""
 
-from collections import OrderedDict
 from http import HTTPStatus
 from time import monotonic
 
@@ -12,6 +11,7 @@ from noetl_contracts import codec
 from noetl_contracts.errors import Retryable
 from noetl_contracts.identity.actors import Actor, ActorKind, Via
 from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.lru_cache import LruCache
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.identity import denials, route_rules
@@ -49,8 +49,8 @@ class Gate:
 
     def __init__(self, services: ApiServices) -> None:
         self._services = services
-        self._remembered: OrderedDict[_Key, _Remembered] = OrderedDict()
-        self._denials = denials.DenialLog(services.administration, services.clock)
+        self._remembered = LruCache[_Key, _Remembered](entries_max=_REMEMBERED_MAX)
+        self._denials = denials.DenialLog(services.identity.administration, services.clock)
 
     async def admit_request(self, scope: HTTPScope, *, is_counted: bool = True) -> ApiServices:
         """Return what a request may use, bound to who sends it; raises `ApiError`.
@@ -71,8 +71,8 @@ class Gate:
         services = await self._find_services(method, path, headers, _get_address(scope))
         access = services.access
         if is_counted:
-            services.rate_limiter.admit_call(access.principal)
-            await services.quota_board.admit_call(access.tenant_id, access.principal)
+            services.admission.rate_limiter.admit_call(access.principal)
+            await services.admission.quota_board.admit_call(access.tenant_id, access.principal)
         if rule.permission is None:
             return services
         return await self._check_rule(services, access, rule, rule.permission, method, path)
@@ -117,23 +117,23 @@ class Gate:
         key = (codec.digest_bytes(token), *place, via)
         is_remembered = bool(token) or _COOKIE not in headers
         if is_remembered:
-            remembered = self._remembered.get(key)
+            remembered = self._remembered.find_value(key)
             if remembered is not None and remembered.until > monotonic():
                 return remembered.services
         try:
             services = await self._bind_services(method, headers)
         except NotSignedIn as refusal:
             await self._record_unknown(address, f"{method} {path}", refusal.code)
-            raise _unauthorized_error(refusal) from refusal
+            raise _build_unauthorized_error(refusal) from refusal
         except NoRole as refusal:
-            raise _forbidden_place_error(refusal) from refusal
+            raise _build_forbidden_place_error(refusal) from refusal
         if is_remembered:
             self._remember_services(key, services)
         return services
 
     async def _bind_services(self, method: str, headers: dict[bytes, bytes]) -> ApiServices:
         evidence = _read_evidence(method, headers)
-        principal = await self._services.authenticator.authenticate_request(evidence)
+        principal = await self._services.identity.authenticator.authenticate_request(evidence)
         if principal is None:
             raise NotSignedIn(
                 "not_signed_in",
@@ -141,7 +141,7 @@ class Gate:
                 "sign in with noetl login, or send Authorization: Bearer TOKEN with an API key "
                 "or the owner's token",
             )
-        access = await self._services.access_resolver.resolve_access(
+        access = await self._services.identity.access_resolver.resolve_access(
             principal,
             tenant=_read_name(headers, _TENANT),
             organization=_read_name(headers, _ORGANIZATION),
@@ -154,13 +154,14 @@ class Gate:
         if expires_at is not None:
             left_s = (expires_at - self._services.clock.now()).total_seconds()
             until = min(until, monotonic() + left_s)
-        self._remembered[key] = _Remembered(services, until)
-        while len(self._remembered) > _REMEMBERED_MAX:
-            self._remembered.popitem(last=False)
+        self._remembered.keep_value(key, _Remembered(services, until))
 
     async def _admit_anybody(self, headers: dict[bytes, bytes]) -> ApiServices:
         """Bind what a public route uses: a token that is no good makes nobody of its sender."""
-        if headers.keys() & {_AUTHORIZATION, _COOKIE} or self._services.authenticator.is_off:
+        if (
+            headers.keys() & {_AUTHORIZATION, _COOKIE}
+            or self._services.identity.authenticator.is_off
+        ):
             try:
                 return await self._bind_services("GET", headers)
             except (NotSignedIn, NoRole):
@@ -227,7 +228,7 @@ def build_forbidden_error(access: Access, permission: Permission) -> ApiError:
     )
 
 
-def _unauthorized_error(refusal: NotSignedIn) -> ApiError:
+def _build_unauthorized_error(refusal: NotSignedIn) -> ApiError:
     return ApiError(
         HTTPStatus.FORBIDDEN if refusal.is_forbidden else HTTPStatus.UNAUTHORIZED,
         code=refusal.code,
@@ -237,7 +238,7 @@ def _unauthorized_error(refusal: NotSignedIn) -> ApiError:
     )
 
 
-def _forbidden_place_error(refusal: NoRole) -> ApiError:
+def _build_forbidden_place_error(refusal: NoRole) -> ApiError:
     return ApiError(
         HTTPStatus.FORBIDDEN, code=refusal.code, detail=refusal.detail, hint=refusal.hint
     )

@@ -97,7 +97,7 @@ async def check_request(request: AnyRequest) -> None:
     """Refuse what no route can serve: 400 for NUL; see `check_host_and_origin` for the rest."""
     await check_host_and_origin(request)
     if "\x00" in request.scope["path"] or _has_nul(request.scope["query_string"]):
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             "the path or the query holds the character NUL, which no name here has",
             hint="leave it out",
         )

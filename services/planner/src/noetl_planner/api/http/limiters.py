@@ -1,7 +1,7 @@
 """Limits how many clients wait for work, and how many follow executions, at once."""
 
 import weakref
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -10,6 +10,7 @@ from time import monotonic
 
 from msgspec import Struct
 
+from noetl_contracts.lru_cache import LruCache
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.identity.principals import Principal
 
@@ -26,16 +27,14 @@ class CallBuckets:
     """Counts calls by who makes them: a bucket for each fills at a rate, and holds two seconds."""
 
     def __init__(self) -> None:
-        self._buckets: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
+        self._buckets = LruCache[Hashable, tuple[float, float]](entries_max=_PRINCIPALS_MAX)
 
     def take_call(self, key: Hashable, rate: float) -> float:
         """Count a call; return for how many seconds there is no room, 0 where there is."""
         now, most = monotonic(), max(1.0, rate * _BURST_S)
-        left, at = self._buckets.pop(key, (most, now))
+        left, at = self._buckets.find_value(key) or (most, now)
         left = min(most, left + (now - at) * rate)
-        self._buckets[key] = (max(left - 1, 0), now)
-        while len(self._buckets) > _PRINCIPALS_MAX:
-            self._buckets.popitem(last=False)
+        self._buckets.keep_value(key, (max(left - 1, 0), now))
         return 0.0 if left >= 1 else (1 - left) / rate
 
 
@@ -58,10 +57,10 @@ class CallRateLimiter:
         key = principal.kind, principal.issuer, principal.id, principal.home
         wait_s = self._buckets.take_call(key, rate)
         if wait_s:
-            raise too_many_calls_error(principal.name, rate, wait_s=wait_s)
+            raise build_too_many_calls_error(principal.name, rate, wait_s=wait_s)
 
 
-def too_many_calls_error(who: str, rate: float, *, wait_s: float) -> ApiError:
+def build_too_many_calls_error(who: str, rate: float, *, wait_s: float) -> ApiError:
     """Build a 429 that says how often somebody may call, and when there is room again."""
     return ApiError(
         HTTPStatus.TOO_MANY_REQUESTS,
@@ -88,12 +87,12 @@ class ClaimLimiter:
         """Be counted for as long as the block runs; raises a 429 when there is no room."""
         worker = source, worker_id
         if self._of_worker[worker] >= WAITING_OF_WORKER_MAX:
-            raise _too_many_claims_error(
+            raise _build_too_many_claims_error(
                 f"worker {worker_id} asks {WAITING_OF_WORKER_MAX} times at once already",
                 hint="ask for one command at a time, and for the next one after the answer",
             )
         if self._waiting[source] >= WAITING_MAX:
-            raise _too_many_claims_error(
+            raise _build_too_many_claims_error(
                 f"{WAITING_MAX} workers wait for work of {source} already",
                 hint="claim again later, or let fewer workers ask: each command goes to one",
             )
@@ -124,7 +123,7 @@ class ClaimLimiter:
             del self._of_worker[worker]
 
 
-def _too_many_claims_error(what: str, *, hint: str) -> ApiError:
+def _build_too_many_claims_error(what: str, *, hint: str) -> ApiError:
     return ApiError(
         HTTPStatus.TOO_MANY_REQUESTS,
         code="too_many_claims",

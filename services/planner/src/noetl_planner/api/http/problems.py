@@ -56,7 +56,7 @@ def get_client_address(request: AnyRequest) -> str:
     return request.client.host if request.client is not None else ""
 
 
-def name_taken_error(what: str) -> ApiError:
+def build_name_taken_error(what: str) -> ApiError:
     """Say that a name belongs to something that who asks may not change."""
     return ApiError(
         HTTPStatus.CONFLICT,
@@ -66,33 +66,33 @@ def name_taken_error(what: str) -> ApiError:
     )
 
 
-def not_found_error(what: str, *, hint: str | None = None) -> ApiError:
+def build_not_found_error(what: str, *, hint: str | None = None) -> ApiError:
     """Say that something is not there."""
     return ApiError(HTTPStatus.NOT_FOUND, code="not_found", detail=what, hint=hint)
 
 
-def bad_request_error(what: str, *, hint: str | None = None) -> ApiError:
+def build_bad_request_error(what: str, *, hint: str | None = None) -> ApiError:
     """Say that a request makes no sense."""
     return ApiError(HTTPStatus.BAD_REQUEST, code="bad_request", detail=what, hint=hint)
 
 
 def check_folder(path: str) -> None:
-    """Raise a 400 for a folder that no playbook can be in."""
+    """Raise a 400 for the folder of a role or a credential in which no playbook can be."""
     problem = find_path_problem(path)
     if problem is not None:
-        raise bad_request_error(
+        raise build_bad_request_error(
             f"{path!r} is no folder of playbooks: {problem}",
             hint="name it as paths of playbooks begin: sales or sales/eu",
         )
 
 
-def too_large_error(what: str, *, hint: str | None = None) -> ApiError:
+def build_request_too_large_error(what: str, *, hint: str | None = None) -> ApiError:
     """Say that something exceeds what there is room for."""
     status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
     return ApiError(status, code="payload_too_large", detail=what, hint=hint)
 
 
-def undecided_error() -> ApiError:
+def build_undecided_error() -> ApiError:
     """Say that the planner has not decided in time; what was told is kept and repeats nothing."""
     return ApiError(
         HTTPStatus.SERVICE_UNAVAILABLE,
@@ -105,13 +105,13 @@ def undecided_error() -> ApiError:
 def check_depth(value: Any, what: str) -> None:
     """Raise a 400 for what is nested deeper than the planner takes it."""
     if is_nested_deeper(value, DEPTH_MAX):
-        raise bad_request_error(f"{what} is nested deeper than {DEPTH_MAX} levels")
+        raise build_bad_request_error(f"{what} is nested deeper than {DEPTH_MAX} levels")
 
 
 def check_name(name: str, what: str) -> str:
     """Admit what may name a schedule, a webhook, a trigger; raises a 400 for anything else."""
     if not NAME.fullmatch(name):
-        raise bad_request_error(
+        raise build_bad_request_error(
             f"{name[:128]!r} cannot name {what}",
             hint="use 1 to 128 letters, digits, '.', '_' or '-', a letter or digit first",
         )

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from noetl_contracts.identity.quotas import TenantQuota
 from noetl_contracts.ids import ExecutionId, TenantId
-from noetl_planner.api.http.limiters import CallBuckets, too_many_calls_error
+from noetl_planner.api.http.limiters import CallBuckets, build_too_many_calls_error
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.identity.principals import Principal
 from noetl_storage.ports.identity_ports import Quotas
@@ -70,7 +70,7 @@ class QuotaBoard:
             return
         wait_s = self._buckets.take_call(tenant_id, rate)
         if wait_s:
-            raise too_many_calls_error(f"tenant {tenant_id}", rate, wait_s=wait_s)
+            raise build_too_many_calls_error(f"tenant {tenant_id}", rate, wait_s=wait_s)
 
     @asynccontextmanager
     async def admit_start(
@@ -112,13 +112,13 @@ class QuotaBoard:
             if count.running_until > monotonic():
                 return
             asked = tuple(count.begun_at)
-            found = await self._quotas.count_running(
+            running = await self._quotas.count_running(
                 count.quota.tenant_id, begun=asked, running_max=running_max + 1
             )
-            count.running, count.running_until = found.running, monotonic() + COUNTED_S
+            count.running, count.running_until = running.running, monotonic() + COUNTED_S
             oldest = monotonic() - UNSHOWN_S
             for execution_id in asked:
-                is_shown = execution_id not in found.unshown
+                is_shown = execution_id not in running.unshown
                 if is_shown or count.begun_at.get(execution_id, oldest) < oldest:
                     count.begun_at.pop(execution_id, None)
 

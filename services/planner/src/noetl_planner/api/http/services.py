@@ -1,101 +1,38 @@
-"""What API handlers use: stores, caches, limits, settings, and the access of who asks."""
+"""What API handlers use: the access of who asks, and one group of services for each noun."""
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any, TypedDict
 
-import msgspec
 from litestar.di import NamedDependency
 from litestar.params import SkipValidation
 from msgspec import Struct
 
 from noetl_chassis.clock import Clock
-from noetl_chassis.seals.credential_seal import CredentialSealer
 from noetl_contracts.commands.worker_pools import Pools
 from noetl_contracts.identity.actors import Actor, ActorKind
 from noetl_contracts.identity.administration import TARGET_CHARACTERS_MAX, NewRecord
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.ingest_routes import IngestRoutes
-from noetl_contracts.ledger.records import CatalogEntry
-from noetl_messaging.streams.ports import Backlogs, DeadLetters, Hints, Publisher
 from noetl_planner.api.http import problems
-from noetl_planner.api.http.limiters import (
-    CallRateLimiter,
-    ClaimLimiter,
-    FollowerLimiter,
-    FollowerLimits,
-)
 from noetl_planner.api.http.problems import ApiError
-from noetl_planner.api.http.quota_board import QuotaBoard
+from noetl_planner.api.http.service_groups import (
+    AdmissionLimits,
+    HistoryStores,
+    IdentityServices,
+    MessageServices,
+    PlaybookServices,
+    RegistryStores,
+    ShardServices,
+)
 from noetl_planner.domain.decision.draft import Limits
-from noetl_planner.identity.access_resolver import AccessResolver
-from noetl_planner.identity.authenticator import Authenticator
-from noetl_planner.identity.author_access import AuthorAccess
-from noetl_planner.identity.openid.sign_in import SignIn
 from noetl_planner.identity.permissions import Permission
 from noetl_planner.identity.principals import Access
-from noetl_planner.shards.caches import ProgramCache
-from noetl_planner.shards.commit_feed import CommitFeed
-from noetl_planner.shards.local_starts import LocalStarts
-from noetl_planner.shards.render_processes import RenderProcesses
-from noetl_planner.shards.store_waits import StoreWaits
-from noetl_planner.shards.worker_presence import WorkerPresence
-from noetl_storage.ports.history_ports import (
-    HistoryPages,
-    LedgerAudit,
-    LineageHistories,
-    ObjectRows,
-    PastSnapshots,
-)
-from noetl_storage.ports.identity_ports import AdministrationLog, Identities, Quotas
 from noetl_storage.ports.ledger_ports import (
-    LedgerReader,
     Payloads,
-    Projections,
-    Requests,
-    Snapshots,
-    States,
 )
-from noetl_storage.ports.registry_ports import (
-    Catalog,
-    Credentials,
-    DeadLetterLog,
-    Notifications,
-    Schedules,
-    Triggers,
-    Webhooks,
-)
-from noetl_storage.ports.retention_ports import Holds
-
-ENTRIES_MAX = 64
-
-
-class PlaybookCache:
-    """The last entries that were found, by owner, path and the version that was asked for."""
-
-    def __init__(self) -> None:
-        self._entries: OrderedDict[tuple[str, str, str, int | None], CatalogEntry] = OrderedDict()
-
-    def find_entry(
-        self,
-        path: str,
-        version: int | None,
-        *,
-        tenant_id: TenantId,
-        organization_id: OrganizationId,
-    ) -> CatalogEntry | None:
-        """Return an entry; where no version is named, what was the latest when it was looked up."""
-        return self._entries.get((tenant_id, organization_id, path, version))
-
-    def keep_entry(self, version: int | None, entry: CatalogEntry) -> None:
-        """Remember what was found for a version, or for none."""
-        self._entries[entry.tenant_id, entry.organization_id, entry.path, version] = entry
-        while len(self._entries) > ENTRIES_MAX:
-            self._entries.popitem(last=False)
-
 
 # Where the application keeps what a request may touch, and a request what it may.
 SERVICES = "services"
@@ -110,88 +47,21 @@ class TenantScope(TypedDict):
     organization_id: OrganizationId
 
 
-class ApiServices(Struct, frozen=True, kw_only=True):
-    """Everything that a request may touch; `stop` ends live streams when the process drains.
+class RequestScope(Struct, frozen=True, kw_only=True):
+    """Who asks, in which organization, and what of it is in reach.
 
-    A request gets them bound to the `access` of who sends it, and to that organization. Where its
+    A request gets it bound to the `access` of who sends it, and to that organization. Where its
     roles hold for some folders of playbooks alone, these are `path_prefixes`.
     """
 
-    authenticator: Authenticator
-    access_resolver: AccessResolver
-    authors: AuthorAccess
     access: Access
+    tenant_id: TenantId
+    organization_id: OrganizationId
     path_prefixes: tuple[str, ...] = ()
     # Whether it is the organization of the installation, which sees what is nobody's.
     is_own_installation: bool = True
     # What acts instead of the principal: a webhook or a trigger.
     acting: Actor | None = None
-    identities: Identities
-    administration: AdministrationLog
-    quotas: Quotas
-    quota_board: QuotaBoard
-    requests: Requests
-    projections: Projections
-    ledger: LedgerReader
-    catalog: Catalog
-    credentials: Credentials
-    schedules: Schedules
-    notifications: Notifications
-    webhooks: Webhooks
-    triggers: Triggers
-    dead_letters: DeadLetters
-    dead_letter_log: DeadLetterLog
-    states: States
-    payloads: Payloads
-    hints: Hints
-    worker_presence: WorkerPresence
-    store_waits: StoreWaits
-    commit_feed: CommitFeed = msgspec.field(default_factory=CommitFeed)
-    playbook_cache: PlaybookCache = msgspec.field(default_factory=PlaybookCache)
-    local_starts: LocalStarts = msgspec.field(default_factory=LocalStarts)
-    claim_limiter: ClaimLimiter = msgspec.field(default_factory=ClaimLimiter)
-    rate_limiter: CallRateLimiter = msgspec.field(default_factory=CallRateLimiter)
-    follower_limiter: FollowerLimiter = msgspec.field(default_factory=FollowerLimiter)
-    render_processes: RenderProcesses = msgspec.field(default_factory=RenderProcesses)
-    backlogs: Backlogs
-    publisher: Publisher
-    clock: Clock
-    mint: Callable[[], str]
-    sealer: CredentialSealer
-    shard_count: int
-    snapshots: Snapshots
-    audit: LedgerAudit
-    past_snapshots: PastSnapshots
-    holds: Holds
-    lineage: LineageHistories
-    objects: ObjectRows
-    pages: HistoryPages
-    tenant_id: TenantId
-    organization_id: OrganizationId
-    list_problems: Callable[[], Awaitable[dict[str, str]]]
-    stop: asyncio.Event
-    follower_limits: FollowerLimits = FollowerLimits()
-    # Names by which this API may be called besides those that are private by themselves.
-    http_hosts: tuple[str, ...] = ()
-    # None: no identity provider is named, so that nobody signs in by token or browser.
-    sign_in: SignIn | None = None
-    limits: Limits = Limits()
-    programs: ProgramCache
-
-    @property
-    def tools(self) -> tuple[str, ...]:
-        """Return the tool kinds that run here; none named: all that this release has."""
-        return self.limits.tools
-
-    @property
-    def pools(self) -> Pools:
-        """Return the pools of the deployment."""
-        return self.limits.pools
-
-    @property
-    def routes(self) -> IngestRoutes:
-        """Return where facts about executions are published."""
-        return IngestRoutes(shard_count=self.shard_count, tenants=self.limits.tenants)
 
     @property
     def tenant_scope(self) -> TenantScope:
@@ -224,23 +94,61 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     def check_path(self, path: str, what: str) -> None:
         """Raise a 404 for a playbook out of reach: that it is there is not told."""
         if not self.covers_path(path):
-            raise problems.not_found_error(f"there is no {what}")
+            raise problems.build_not_found_error(f"there is no {what}")
 
     def check_replaced(self, path: str | None, what: str) -> None:
         """Raise a 409 for a name whose present owner is a playbook out of reach; None: nobody's."""
         if path is not None and not self.covers_path(path):
-            raise problems.name_taken_error(what)
+            raise problems.build_name_taken_error(what)
 
     def has_permission(self, permission: Permission, path: str) -> bool:
         """Tell whether who asks may do something else to a playbook."""
         return self.access.has_permission(permission, path=path)
+
+
+class ApiServices(RequestScope, frozen=True, kw_only=True):
+    """What a handler may use: the scope of its request, and one group for each noun.
+
+    `stop` ends live streams when the process drains.
+    """
+
+    identity: IdentityServices
+    history: HistoryStores
+    playbooks: PlaybookServices
+    registry: RegistryStores
+    messages: MessageServices
+    shards: ShardServices
+    admission: AdmissionLimits
+    payloads: Payloads
+    clock: Clock
+    mint: Callable[[], str]
+    list_problems: Callable[[], Awaitable[dict[str, str]]]
+    stop: asyncio.Event
+    # Names by which this API may be called besides those that are private by themselves.
+    http_hosts: tuple[str, ...] = ()
+    limits: Limits = Limits()
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """Return the tool kinds that run here; none named: all that this release has."""
+        return self.limits.tools
+
+    @property
+    def pools(self) -> Pools:
+        """Return the pools of the deployment."""
+        return self.limits.pools
+
+    @property
+    def routes(self) -> IngestRoutes:
+        """Return where facts about executions are published."""
+        return IngestRoutes(shard_count=self.shards.shard_count, tenants=self.limits.tenants)
 
     async def find_author_fault(self, actor: Actor | None, path: str | None) -> str | None:
         """Say why who has put something to start a playbook may not any more; None: who has may.
 
         Without a `path` it is about all playbooks.
         """
-        return await self.authors.find_fault(
+        return await self.identity.authors.find_fault(
             actor, Permission.WRITE_PLAYBOOKS, path=path, **self.tenant_scope
         )
 
@@ -249,7 +157,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
         fault = await self.find_author_fault(actor, path)
         if fault is None:
             return
-        await self.authors.record_refusal(
+        await self.identity.authors.record_refusal(
             self.actor, f"start of {path}", fault, **self.tenant_scope
         )
         raise ApiError(
@@ -268,10 +176,10 @@ class ApiServices(Struct, frozen=True, kw_only=True):
         The block may add to the details that it is given. No tasks may be started within. Changes
         of an organization happen one after another: what the block looks up is so when it stores.
         """
-        async with self.administration.open_change():
-            await self.administration.hold_stream(**self.tenant_scope)
+        async with self.identity.administration.open_change():
+            await self.identity.administration.hold_stream(**self.tenant_scope)
             yield details
-            await self.administration.append_record(
+            await self.identity.administration.append_record(
                 NewRecord(
                     **self.tenant_scope,
                     event_time=self.clock.now(),

@@ -63,23 +63,23 @@ async def list_records(
 ) -> RecordPage:
     """List records: those after a version, or without one the latest; `what` may be a group."""
     if since is not None and since.tzinfo is None:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"since={since.isoformat()} has no time zone", hint=f"write {since.isoformat()}Z"
         )
-    wanted = RecordFilter(who=who, what=what, since=since, outcome=outcome)
+    record_filter = RecordFilter(who=who, what=what, since=since, outcome=outcome)
     if after is None:
-        found = await services.administration.list_latest_records(
-            wanted, **services.tenant_scope, records_max=limit
+        records = await services.identity.administration.list_latest_records(
+            record_filter, **services.tenant_scope, records_max=limit
         )
     else:
-        found = await services.administration.list_records(
-            wanted, **services.tenant_scope, after_version=after, records_max=limit
+        records = await services.identity.administration.list_records(
+            record_filter, **services.tenant_scope, after_version=after, records_max=limit
         )
     return RecordPage(
         tenant=services.tenant_id,
         organization=services.organization_id,
-        records=[_view_record(record) for record in found],
-        next_after=found[-1].version if found else after or 0,
+        records=[_view_record(record) for record in records],
+        next_after=records[-1].version if records else after or 0,
     )
 
 
@@ -87,7 +87,7 @@ async def list_records(
 async def check_stream(services: Services) -> StreamVerdict:
     """Follow the chain of all records, and say whether each is as it was sealed."""
     version, checksum = 0, ""
-    while page := await services.administration.list_records(
+    while page := await services.identity.administration.list_records(
         RecordFilter(),
         **services.tenant_scope,
         after_version=version,

@@ -66,7 +66,7 @@ class KeyList(Struct, frozen=True, kw_only=True):
 @get("/keys", tags=["identity"])
 async def list_keys(services: Services) -> KeyList:
     """List the API keys."""
-    keys = await services.identities.list_keys(**services.tenant_scope, keys_max=KEYS_MAX)
+    keys = await services.identity.identities.list_keys(**services.tenant_scope, keys_max=KEYS_MAX)
     return KeyList(keys=[_view_key(key) for key in keys])
 
 
@@ -75,7 +75,7 @@ async def create_key(services: Services, data: JSONBody[KeyBody]) -> NewKey:
     """Make an API key; the answer is the only place that shows it."""
     role = _choose_role(data)
     if data.worker and not subjects.is_subject_token(data.account):
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"{data.account!r} is no worker's name",
             hint="use 1 to 64 letters, digits, '_' or '-'",
         )
@@ -94,9 +94,11 @@ async def create_key(services: Services, data: JSONBody[KeyBody]) -> NewKey:
     async with services.record_change(
         "key.created", api_key.key_prefix, account=data.account, role=role
     ):
-        await services.identities.put_key(api_key)
+        await services.identity.identities.put_key(api_key)
         if role is not None:
-            await services.identities.put_binding(_build_binding(services, data, kind, role))
+            await services.identity.identities.put_binding(
+                _build_binding(services, data, kind, role)
+            )
     return NewKey(
         key=key,
         key_prefix=api_key.key_prefix,
@@ -109,12 +111,12 @@ async def create_key(services: Services, data: JSONBody[KeyBody]) -> NewKey:
 async def revoke_key(services: Services, key_prefix: FromPath[str]) -> KeyView:
     """Revoke a key; what it opened ends within seconds."""
     async with services.record_change("key.revoked", key_prefix[:100]):
-        if not await services.identities.revoke_key(key_prefix, **services.tenant_scope):
-            raise problems.not_found_error(
+        if not await services.identity.identities.revoke_key(key_prefix, **services.tenant_scope):
+            raise problems.build_not_found_error(
                 f"there is no key {key_prefix[:100]!r} that opens anything",
                 hint="noetl key ls lists them",
             )
-    key = await services.identities.find_key(key_prefix)
+    key = await services.identity.identities.find_key(key_prefix)
     assert key is not None, "a revoked key stays in the list"
     return _view_key(key)
 
@@ -122,20 +124,20 @@ async def revoke_key(services: Services, key_prefix: FromPath[str]) -> KeyView:
 def _choose_role(body: KeyBody) -> Role | None:
     if body.worker:
         if body.role not in (None, Role.WORKER):
-            raise problems.bad_request_error(
+            raise problems.build_bad_request_error(
                 "a worker's key has the role worker", hint="leave `role` out"
             )
         return Role.WORKER
     if body.role is None:
         if body.path_prefix:
-            raise problems.bad_request_error(
+            raise problems.build_bad_request_error(
                 "a folder is named, and no role that would hold for it", hint="name a role"
             )
         return None
     try:
         return parse_role(body.role)
     except UnknownRole as problem:
-        raise problems.bad_request_error(str(problem)) from problem
+        raise problems.build_bad_request_error(str(problem)) from problem
 
 
 def _build_binding(

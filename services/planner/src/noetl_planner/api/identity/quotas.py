@@ -48,15 +48,15 @@ async def list_quotas(
     services: Services, after: Annotated[str, QueryParameter(max_length=64)] = ""
 ) -> UsageList:
     """List the quotas: of all tenants for who administers the installation, else the own one."""
-    found = await services.quotas.list_usage(
+    usages = await services.identity.quotas.list_usage(
         tenant_id=None if services.sees_all_tenants else services.tenant_id,
         after=after,
         tenants_max=QUOTAS_MAX + 1,
     )
-    shown = found[:QUOTAS_MAX]
+    shown = usages[:QUOTAS_MAX]
     return UsageList(
         quotas=[_view_usage(usage) for usage in shown],
-        next_after=shown[-1].quota.tenant_id if len(found) > QUOTAS_MAX else None,
+        next_after=shown[-1].quota.tenant_id if len(usages) > QUOTAS_MAX else None,
     )
 
 
@@ -67,20 +67,20 @@ async def change_quota(
     """Change what a tenant may use at most; it holds within seconds."""
     if not services.sees_all_tenants:
         # As with everything of other tenants: whether there is such a tenant is not told.
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"there is no tenant {tenant[:80]!r} whose quota you may set",
             hint="who administers the whole installation sets the quotas of tenants",
         )
     if not subjects.is_subject_token(tenant):
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"{tenant[:80]!r} names no tenant: use 1 to 64 letters, digits, '_' or '-'"
         )
     async with services.record_change("quota.changed", f"tenant {tenant}") as details:
-        before = await services.quotas.find_quota(TenantId(tenant))
+        before = await services.identity.quotas.find_quota(TenantId(tenant))
         quota = _change_quota(before or TenantQuota(tenant_id=TenantId(tenant)), data)
-        await services.quotas.put_quota(quota)
+        await services.identity.quotas.put_quota(quota)
         details["running_max"], details["calls_per_s"] = quota.running_max, quota.calls_per_s
-    services.quota_board.forget_quota(quota.tenant_id)
+    services.admission.quota_board.forget_quota(quota.tenant_id)
     return QuotaView(
         tenant=quota.tenant_id, running_max=quota.running_max, calls_per_s=quota.calls_per_s
     )

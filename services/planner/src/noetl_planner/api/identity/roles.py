@@ -18,7 +18,8 @@ from noetl_contracts.identity.role_bindings import (
 from noetl_contracts.ids import OrganizationId
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
-from noetl_planner.api.http.services import ApiServices, Services
+from noetl_planner.api.http.service_groups import IdentityServices
+from noetl_planner.api.http.services import ApiServices, RequestScope, Services
 from noetl_planner.api.lookup import execution_lookup
 from noetl_planner.identity.permissions import (
     PERMISSIONS_BY_ROLE,
@@ -78,7 +79,7 @@ class BindingList(Struct, frozen=True, kw_only=True):
 @get("/roles", tags=["identity"])
 async def list_roles(services: Services) -> BindingList:
     """List the roles, and who has which."""
-    bindings = await services.identities.list_bindings(
+    bindings = await services.identity.identities.list_bindings(
         **services.tenant_scope, bindings_max=BINDINGS_MAX
     )
     return BindingList(
@@ -101,23 +102,24 @@ async def grant_role(services: Services, data: JSONBody[BindingBody]) -> Binding
         path_prefix=binding.path_prefix,
         organization=binding.organization_id,
     ):
-        kept = await services.identities.put_binding(binding)
-    return _view_binding(kept)
+        stored_binding = await services.identity.identities.put_binding(binding)
+    return _view_binding(stored_binding)
 
 
 @delete("/roles/{binding_id:str}", status_code=HTTP_200_OK, tags=["identity"])
 async def revoke_role(services: Services, binding_id: FromPath[str]) -> BindingView:
     """Take a role away; what it allowed ends within seconds."""
-    known = execution_lookup.check_number(binding_id, "the id of a binding")
-    async with services.record_change("role.revoked", known) as details:
-        binding = await services.identities.remove_binding(
-            known,
+    number = execution_lookup.check_number(binding_id, "the id of a binding")
+    async with services.record_change("role.revoked", number) as details:
+        binding = await services.identity.identities.remove_binding(
+            number,
             **services.tenant_scope,
             has_everywhere=services.access.has_permission_everywhere(Permission.ADMINISTER),
         )
         if binding is None:
-            raise problems.not_found_error(
-                f"organization {services.organization_id!r} has no role binding {known} of its own",
+            raise problems.build_not_found_error(
+                f"organization {services.organization_id!r} has no role binding {number} "
+                "of its own",
                 hint="noetl role ls lists them; who administers all organizations takes away "
                 "those that hold in all",
             )
@@ -133,7 +135,7 @@ def read_path_prefix(text: str, role: Role) -> str:
     if path_prefix:
         problems.check_folder(path_prefix)
         if role is Role.WORKER:
-            raise problems.bad_request_error(
+            raise problems.build_bad_request_error(
                 "the role worker holds for all playbooks: workers serve pools",
                 hint="leave the folder out",
             )
@@ -144,7 +146,7 @@ def _build_binding(services: ApiServices, body: BindingBody) -> RoleBinding:
     try:
         role = parse_role(body.role)
     except UnknownRole as problem:
-        raise problems.bad_request_error(str(problem)) from problem
+        raise problems.build_bad_request_error(str(problem)) from problem
     organization_id = ALL_ORGANIZATIONS if body.all_organizations else services.organization_id
     _check_scope(services, organization_id)
     return RoleBinding(
@@ -152,7 +154,7 @@ def _build_binding(services: ApiServices, body: BindingBody) -> RoleBinding:
         tenant_id=services.tenant_id,
         organization_id=organization_id,
         subject_kind=body.kind,
-        issuer=body.issuer or _choose_issuer(services, body.kind),
+        issuer=body.issuer or _choose_issuer(services.identity, body.kind),
         subject=body.subject,
         role=role,
         path_prefix=read_path_prefix(body.path_prefix, role),
@@ -160,30 +162,30 @@ def _build_binding(services: ApiServices, body: BindingBody) -> RoleBinding:
     )
 
 
-def _check_scope(services: ApiServices, organization_id: OrganizationId) -> None:
+def _check_scope(scope: RequestScope, organization_id: OrganizationId) -> None:
     """Raise a 403 for who administers one organization, and changes what holds in all of them."""
     if organization_id != ALL_ORGANIZATIONS:
         return
-    if not services.access.has_permission_everywhere(Permission.ADMINISTER):
+    if not scope.access.has_permission_everywhere(Permission.ADMINISTER):
         raise ApiError(
             HTTPStatus.FORBIDDEN,
             code="forbidden",
-            detail=f"{services.access.principal.name} administers organization "
-            f"{services.organization_id!r} alone, and this role holds in all of the tenant",
+            detail=f"{scope.access.principal.name} administers organization "
+            f"{scope.organization_id!r} alone, and this role holds in all of the tenant",
             hint="ask who has the role admin in all organizations",
         )
 
 
-def _choose_issuer(services: ApiServices, kind: SubjectKind) -> str:
+def _choose_issuer(identity: IdentityServices, kind: SubjectKind) -> str:
     """Return who vouches for a subject where the request does not say; raises a 400."""
     if kind in (SubjectKind.SERVICE_ACCOUNT, SubjectKind.WORKER):
         return LOCAL_ISSUER
-    if services.sign_in is None:
-        raise problems.bad_request_error(
+    if identity.sign_in is None:
+        raise problems.build_bad_request_error(
             f"no identity provider is set up that could vouch for a {kind}",
             hint="set NOETL_PLANNER_OIDC_ISSUER, or name the issuer: --issuer",
         )
-    return services.sign_in.config.issuer
+    return identity.sign_in.config.issuer
 
 
 def _view_binding(binding: RoleBinding) -> BindingView:

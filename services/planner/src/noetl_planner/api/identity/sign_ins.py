@@ -12,7 +12,8 @@ from msgspec import Meta, Struct
 
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import AnyRequest, ApiError
-from noetl_planner.api.http.services import ApiServices, Services
+from noetl_planner.api.http.service_groups import IdentityServices
+from noetl_planner.api.http.services import Services
 from noetl_planner.identity.openid import browser_sessions
 from noetl_planner.identity.openid.browser_sessions import (
     KEY_ISSUER,
@@ -127,7 +128,7 @@ class AuthConfig(Struct, frozen=True, kw_only=True):
 @get("/api/auth/config", tags=["sign-in"])
 async def show_auth_config(services: Services) -> AuthConfig:
     """Say how to sign in here; anybody may ask."""
-    sign_in = services.sign_in
+    sign_in = services.identity.sign_in
     if sign_in is None:
         return AuthConfig(oidc=None, browser_sign_in=None)
     return AuthConfig(
@@ -141,7 +142,7 @@ async def begin_sign_in(
     services: Services, next_path: Annotated[CallbackText, QueryParameter(name="next")] = "/"
 ) -> Response[None]:
     """Send a browser to the identity provider; `next` is a path here for when it is back."""
-    sign_in = get_browser_sign_in(services)
+    sign_in = get_browser_sign_in(services.identity)
     begun = await sign_in.begin_sign_in(next_path)
     pending = build_cookie_jar(sign_in).set_pending(begun.cookie, age_s=PENDING_S)
     return _redirect_browser(begun.address, [pending])
@@ -158,7 +159,7 @@ async def finish_sign_in(
     iss: FromQuery[CallbackText | None] = None,
 ) -> Response[None]:
     """Take a browser back from the identity provider, and give it a new session."""
-    sign_in = get_browser_sign_in(services)
+    sign_in = get_browser_sign_in(services.identity)
     jar = build_cookie_jar(sign_in)
     query = CallbackQuery(
         code=code, state=state_text, error=error, error_description=error_description, iss=iss
@@ -175,7 +176,7 @@ async def show_session(
     services: Services, request: Request[Any, Any, Any]
 ) -> Response[SessionView]:
     """Say who is signed in with this browser."""
-    person = await get_session_person(services, request)
+    person = await get_session_person(services.identity, request)
     view = SessionView(
         issuer=person.issuer,
         subject=person.subject,
@@ -191,57 +192,59 @@ async def show_session(
 @post("/auth/logout", tags=["sign-in"], status_code=HTTP_200_OK)
 async def sign_out(services: Services, request: Request[Any, Any, Any]) -> Response[SignedOut]:
     """End this browser's session."""
-    person = await get_session_person(services, request)
+    person = await get_session_person(services.identity, request)
     check_csrf_token(request, person)
-    browsers = get_browsers(services)
+    browsers = get_browsers(services.identity)
     jar = CookieJar(is_secure=browsers.is_secure)
     await browsers.sessions.revoke_session(jar.read_session(request))
     is_of_token = person.issuer in (OWNER_ISSUER, KEY_ISSUER)
     address = None
-    if not is_of_token and services.sign_in is not None:
-        address = await services.sign_in.find_provider_logout()
+    if not is_of_token and services.identity.sign_in is not None:
+        address = await services.identity.sign_in.find_provider_logout()
     return Response(
         SignedOut(provider_logout_url=address), cookies=[jar.end_session()], headers=_PRIVATE
     )
 
 
-def get_browser_sign_in(services: ApiServices) -> SignIn:
+def get_browser_sign_in(identity: IdentityServices) -> SignIn:
     """Return how browsers sign in; raises a 404 where they do not."""
-    sign_in = services.sign_in
+    sign_in = identity.sign_in
     if sign_in is None or not sign_in.config.public_url:
-        raise _no_browsers_error()
+        raise _build_no_browsers_error()
     return sign_in
 
 
-def get_browsers(services: ApiServices) -> BrowserDoor:
+def get_browsers(identity: IdentityServices) -> BrowserDoor:
     """Return the sessions of browsers; raises a 404 where there are none."""
-    browsers = services.authenticator.browsers
+    browsers = identity.authenticator.browsers
     if browsers is None:
-        raise _no_browsers_error()
+        raise _build_no_browsers_error()
     return browsers
 
 
-def _no_browsers_error() -> ApiError:
-    return problems.not_found_error(
+def _build_no_browsers_error() -> ApiError:
+    return problems.build_not_found_error(
         "nobody signs in here with a browser",
         hint="set NOETL_PLANNER_OIDC_ISSUER, NOETL_PLANNER_OIDC_CLIENT_ID and"
         " NOETL_PLANNER_PUBLIC_URL",
     )
 
 
-async def find_session_person(services: ApiServices, request: AnyRequest) -> SessionPerson | None:
+async def find_session_person(
+    identity: IdentityServices, request: AnyRequest
+) -> SessionPerson | None:
     """Return who a request's cookie belongs to, or None."""
-    browsers = services.authenticator.browsers
+    browsers = identity.authenticator.browsers
     if browsers is None:
         return None
     jar = CookieJar(is_secure=browsers.is_secure)
     return await browsers.sessions.find_session(jar.read_session(request))
 
 
-async def get_session_person(services: ApiServices, request: AnyRequest) -> SessionPerson:
+async def get_session_person(identity: IdentityServices, request: AnyRequest) -> SessionPerson:
     """Return who is signed in; raises a 401 when nobody is."""
-    get_browsers(services)
-    person = await find_session_person(services, request)
+    get_browsers(identity)
+    person = await find_session_person(identity, request)
     if person is None:
         raise ApiError(
             HTTPStatus.UNAUTHORIZED,

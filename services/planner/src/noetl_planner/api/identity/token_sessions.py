@@ -13,7 +13,8 @@ from litestar.status_codes import HTTP_200_OK
 from msgspec import Meta, Struct
 
 from noetl_planner.api.http.problems import AnyRequest, ApiError
-from noetl_planner.api.http.services import ApiServices, Services
+from noetl_planner.api.http.service_groups import IdentityServices
+from noetl_planner.api.http.services import Services
 from noetl_planner.api.identity import sign_ins
 from noetl_planner.api.identity.sign_ins import CookieJar
 from noetl_planner.identity.openid.browser_sessions import CODE_S, SESSION_HOURS, TokenHolder
@@ -43,8 +44,8 @@ class SessionBegun(Struct, frozen=True, kw_only=True):
 @post("/auth/codes", tags=["sign-in"], status_code=HTTP_200_OK)
 async def issue_code(services: Services, request: AnyRequest) -> Response[SessionCode]:
     """Make a code that signs a browser in as the holder of the token that this request shows."""
-    browsers = sign_ins.get_browsers(services)
-    code = await browsers.sessions.issue_code(await _get_holder(services, request))
+    browsers = sign_ins.get_browsers(services.identity)
+    code = await browsers.sessions.issue_code(await _get_holder(services.identity, request))
     return Response(SessionCode(code=code, expires_in_s=CODE_S), headers=_PRIVATE)
 
 
@@ -53,12 +54,14 @@ async def begin_session(
     services: Services, request: AnyRequest, data: JSONBody[SessionBody | None] = None
 ) -> Response[SessionBegun]:
     """Give a browser a session for a code, or for the token that this request shows."""
-    browsers = sign_ins.get_browsers(services)
+    browsers = sign_ins.get_browsers(services.identity)
     code = "" if data is None else data.code
     if code:
         secret = await browsers.sessions.redeem_code(code)
     else:
-        secret = await browsers.sessions.begin_session(await _get_holder(services, request))
+        secret = await browsers.sessions.begin_session(
+            await _get_holder(services.identity, request)
+        )
     if secret is None:
         raise ApiError(
             HTTPStatus.UNAUTHORIZED,
@@ -73,10 +76,10 @@ async def begin_session(
     return Response(SessionBegun(), cookies=[cookie], headers=_PRIVATE)
 
 
-async def _get_holder(services: ApiServices, request: AnyRequest) -> TokenHolder:
+async def _get_holder(identity: IdentityServices, request: AnyRequest) -> TokenHolder:
     """Return whose token a request shows; raises a 401 where it shows none, else a 403."""
     token = request.headers.get("authorization", "")
-    holder = await services.authenticator.find_holder(token)
+    holder = await identity.authenticator.find_holder(token)
     if holder is not None:
         return holder
     raise ApiError(

@@ -32,7 +32,7 @@ def build_request_id(execution_id: ExecutionId) -> str:
 def check_execution_id(text: str) -> ExecutionId:
     """Admit what can name an execution; raises a 404 for anything else."""
     if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) <= _ID_MAX):
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"{text[:80]!r} is not an execution id: it is a number of up to 19 digits",
             hint="noetl ls lists them",
         )
@@ -42,7 +42,7 @@ def check_execution_id(text: str) -> ExecutionId:
 def check_number(text: str, what: str) -> str:
     """Admit an identity that is a number; raises a 400 for anything else."""
     if not (text.isascii() and text.isdigit() and int(text[:20]) <= _ID_MAX):
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"{text[:80]!r} is not {what}: it is a number of up to 19 digits"
         )
     return text
@@ -51,7 +51,7 @@ def check_number(text: str, what: str) -> str:
 async def get_execution_row(services: ApiServices, text: str) -> Row:
     """Return an execution's row, or a stand-in while it is not projected; raises a 404."""
     execution_id = check_execution_id(text)
-    rows = await services.projections.list_rows("execution", execution_id)
+    rows = await services.history.projections.list_rows("execution", execution_id)
     owner = (services.tenant_id, services.organization_id)
     if rows and (rows[0]["tenant_id"], rows[0]["organization_id"]) == owner:
         services.check_path(rows[0]["path"], f"execution {execution_id}")
@@ -61,7 +61,7 @@ async def get_execution_row(services: ApiServices, text: str) -> Row:
         if begun is not None:
             services.check_path(begun["path"], f"execution {execution_id}")
             return begun
-    raise problems.not_found_error(
+    raise problems.build_not_found_error(
         f"there is no execution {execution_id}",
         hint="noetl ls lists them",
     )
@@ -78,7 +78,7 @@ async def check_parent(services: ApiServices, text: str) -> None:
     try:
         await get_execution_row(services, text)
     except ApiError as error:
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"parent_execution_id: {error.detail}",
             hint="name an execution that you may see, or leave it out: noetl ls lists them",
         ) from error
@@ -92,7 +92,7 @@ def find_requested_execution(request: Request) -> ExecutionRequested | None:
 
 async def _find_unprojected_row(services: ApiServices, execution_id: ExecutionId) -> Row | None:
     owner = (services.tenant_id, services.organization_id)
-    request = await services.requests.find_request(build_request_id(execution_id))
+    request = await services.messages.requests.find_request(build_request_id(execution_id))
     if request is not None:
         execution_requested = find_requested_execution(request)
         if (request.tenant_id, request.organization_id) != owner or execution_requested is None:
@@ -100,7 +100,7 @@ async def _find_unprojected_row(services: ApiServices, execution_id: ExecutionId
         return views.build_pending_row(
             execution_id, execution_requested.path, execution_requested.version
         )
-    history = await services.ledger.read_events(execution_id, events_max=1)
+    history = await services.history.ledger.read_events(execution_id, events_max=1)
     if not history or (history[0].tenant_id, history[0].organization_id) != owner:
         return None
     match history[0].event:
@@ -122,13 +122,15 @@ async def check_step_name(
     """
     if version is None:
         return
-    entry = await services.catalog.find_playbook(path, version=version, **services.tenant_scope)
+    entry = await services.playbooks.catalog.find_playbook(
+        path, version=version, **services.tenant_scope
+    )
     if entry is None:
         return
     names = [str(item["step"]) for item in entry.model.get("workflow", ())]
     if step in names:
         return
-    raise problems.not_found_error(
+    raise problems.build_not_found_error(
         f"the playbook of execution {execution_id} has no step {step[:_CHARACTERS_MAX]!r}",
         hint=spelling.suggest_or_list(step, names, label="its steps are"),
     )
@@ -144,7 +146,9 @@ async def find_parent_correlation_id(services: ApiServices, parent: str | None) 
     if parent is None:
         return None
     try:
-        begun = await services.ledger.find_by_key(ExecutionId(check_execution_id(parent)), STARTED)
+        begun = await services.history.ledger.find_by_key(
+            ExecutionId(check_execution_id(parent)), STARTED
+        )
     except HistoryDropped:
         return None
     owner = services.tenant_id, services.organization_id
@@ -161,10 +165,12 @@ PAGE_EVENTS = 1000
 
 async def fold_execution(services: ApiServices, execution_id: ExecutionId) -> ExecutionState:
     """Fold all that has happened, from the latest snapshot on."""
-    remembered = snapshot.restore_state(await services.snapshots.find_snapshot(execution_id))
+    remembered = snapshot.restore_state(
+        await services.history.snapshots.find_snapshot(execution_id)
+    )
     state = remembered or build_empty_state(execution_id, **services.tenant_scope)
     while True:
-        page = await services.ledger.read_events(
+        page = await services.history.ledger.read_events(
             execution_id, after_version=state.version, events_max=PAGE_EVENTS
         )
         state = fold_history(state, page)
@@ -186,7 +192,7 @@ async def get_execution_page(
     """
     execution_id = check_execution_id(text)
     after = min(skipped, _VERSION_MAX)
-    page = await services.pages.find_page(
+    page = await services.history.pages.find_page(
         execution_id, **services.tenant_scope, after_version=after, events_max=size
     ) or await _view_unprojected(services, execution_id)
     services.check_path(page.path, f"execution {execution_id}")
@@ -196,7 +202,7 @@ async def get_execution_page(
         return execution_id, page, None
     # Not projected yet, or all or the beginning of it has left the ledger.
     try:
-        history = await services.ledger.read_events(
+        history = await services.history.ledger.read_events(
             execution_id, after_version=after, events_max=size
         )
     except HistoryDropped as failure:
@@ -208,7 +214,7 @@ async def get_execution_page(
 async def _view_unprojected(services: ApiServices, execution_id: ExecutionId) -> HistoryPage:
     """Stand in for an execution that no projector has seen; raises a 404."""
     row = await get_execution_row(services, execution_id)
-    head = await services.ledger.find_head(execution_id)
+    head = await services.history.ledger.find_head(execution_id)
     return HistoryPage(
         path=row["path"],
         status=row["status"],

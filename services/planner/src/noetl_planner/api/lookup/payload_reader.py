@@ -12,7 +12,7 @@ from noetl_contracts.errors import LocatorError, PayloadKeyUnknown
 from noetl_contracts.payloads import PayloadRef
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
-from noetl_planner.api.http.services import ApiServices
+from noetl_planner.api.http.services import ApiServices, RequestScope
 from noetl_storage.arrow import encoding, result_values
 from noetl_storage.arrow.encoding import PayloadTooLarge, PayloadUnreadable
 from noetl_storage.ports.errors import NameRefused, PayloadCorrupt, PayloadMissing
@@ -63,7 +63,9 @@ class _ReadAllowance:
         async for piece in self._payloads.stream_payload(reference):
             data += piece
             if len(data) > self._stored:
-                raise _payload_too_large_error(f"the payload exceeds {RESOLVED_BYTES_MAX} bytes")
+                raise _build_payload_too_large_error(
+                    f"the payload exceeds {RESOLVED_BYTES_MAX} bytes"
+                )
         self._stored -= len(data)
         return bytes(data)
 
@@ -85,7 +87,7 @@ async def _decode_payload(data: bytes) -> Any:
     return await asyncio.to_thread(encoding.decode_payload, data, bytes_max=RESOLVED_BYTES_MAX)
 
 
-def _payload_too_large_error(detail: str) -> ApiError:
+def _build_payload_too_large_error(detail: str) -> ApiError:
     return ApiError(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         code="payload_too_large",
@@ -94,14 +96,14 @@ def _payload_too_large_error(detail: str) -> ApiError:
     )
 
 
-def _check_owner(services: ApiServices, reference: PayloadRef) -> None:
+def _check_owner(scope: RequestScope, reference: PayloadRef) -> None:
     """Raise a 404 for content of another organization."""
     try:
         segments = locators.parse_locator(reference.uri).segments
     except LocatorError as failure:
-        raise problems.bad_request_error(str(failure)) from failure
-    if segments[:4] != ("tenant", services.tenant_id, "org", services.organization_id):
-        raise problems.not_found_error(f"no payload is stored under {reference.uri}")
+        raise problems.build_bad_request_error(str(failure)) from failure
+    if segments[:4] != ("tenant", scope.tenant_id, "org", scope.organization_id):
+        raise problems.build_not_found_error(f"no payload is stored under {reference.uri}")
 
 
 async def read_payload(services: ApiServices, reference: PayloadRef) -> Any:
@@ -112,9 +114,11 @@ async def read_payload(services: ApiServices, reference: PayloadRef) -> Any:
         value = await _decode_payload(await room.read_bytes(reference))
         return await result_values.gather_rows(value, reference, room.read_rows)
     except NameRefused as failure:
-        raise problems.bad_request_error(str(failure)) from failure
+        raise problems.build_bad_request_error(str(failure)) from failure
     except PayloadMissing as failure:
-        raise problems.not_found_error(f"no payload is stored under {reference.uri}") from failure
+        raise problems.build_not_found_error(
+            f"no payload is stored under {reference.uri}"
+        ) from failure
     except PayloadKeyUnknown as failure:
         raise ApiError(
             HTTPStatus.BAD_GATEWAY,
@@ -130,7 +134,7 @@ async def read_payload(services: ApiServices, reference: PayloadRef) -> Any:
             hint="restore the object from a backup; its digest does not match",
         ) from failure
     except PayloadTooLarge as failure:
-        raise _payload_too_large_error(
+        raise _build_payload_too_large_error(
             f"the payload {reference.sha256} is too large: {failure}"
         ) from failure
     except (msgspec.DecodeError, PayloadUnreadable) as failure:

@@ -48,7 +48,7 @@ async def list_awaited_messages(
     services: ApiServices, execution_id: ExecutionId
 ) -> list[AwaitedMessage]:
     """Return what an execution waits for, the longest waiting first, 20 at most."""
-    waits = await services.projections.list_waits(
+    waits = await services.history.projections.list_waits(
         **services.tenant_scope, execution_id=execution_id, waits_max=MESSAGES_MAX
     )
     return [_view_awaited_message(wait) for wait in waits]
@@ -341,7 +341,7 @@ def view_summary(row: Row, *, now: datetime) -> Summary:
         error=error_view.show_error_summary(row.get("error")),
         started_at=row.get("started_at"),
         ended_at=row.get("ended_at"),
-        duration=_duration_s(row, now),
+        duration=_compute_duration_s(row, now),
     )
 
 
@@ -369,7 +369,7 @@ def view_status(
         variables=ctx_references.show_markers(row.get("variables") or {}),
         warnings=row.get("warnings") or 0,
         error=error_view.show_error_summary(row.get("error") or _find_cancellation(row)),
-        duration=_duration_s(row, now),
+        duration=_compute_duration_s(row, now),
         started_at=row.get("started_at"),
         ended_at=row.get("ended_at"),
         stages=[view_stage(stage) for stage in stages],
@@ -420,7 +420,7 @@ def _find_cancellation(row: Row) -> Any:
     return {"kind": "cancelled", "code": "CANCELLED", "message": "the execution was cancelled"}
 
 
-def _duration_s(row: Row, now: datetime) -> float | None:
+def _compute_duration_s(row: Row, now: datetime) -> float | None:
     started = row.get("started_at")
     if started is None:
         return None

@@ -8,7 +8,7 @@ from msgspec import structs
 from noetl_contracts import codec
 from noetl_contracts.commands.loop_collections import CollectionForm
 from noetl_contracts.events.frame_events import FrameEnd
-from noetl_planner.api.http.problems import bad_request_error
+from noetl_planner.api.http.problems import build_bad_request_error
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.loop_items.frame_reader import (
     list_frame_losses,
@@ -39,23 +39,23 @@ class ClaimedRowReader:
     async def list_items(self, state: ItemState | None, *, after: str, limit: int) -> Found:
         """Return rows after a place, up to which place was looked, and whether more follow."""
         place = parse_row_place(after)
-        found: list[tuple[Place, ItemView]] = []
+        placed_views: list[tuple[Place, ItemView]] = []
         looked, last, is_over = 0, place, False
-        while len(found) <= limit and looked < FRAMES_LOOKED_AT_MAX and not is_over:
+        while len(placed_views) <= limit and looked < FRAMES_LOOKED_AT_MAX and not is_over:
             frames, is_over = await self._read_frame_page(
                 last if looked else (place[0], place[1] - 1, -1)
             )
             for at, views in frames:
-                found += [
+                placed_views += [
                     ((*at, row), view)
                     for row, view in enumerate(views)
                     if (*at, row) > place and state in (None, view.state)
                 ]
             looked += len(frames)
             last = (*frames[-1][0], 2**31 - 1) if frames else last
-        if len(found) > limit:
-            found, last, is_over = found[:limit], found[limit - 1][0], False
-        views = [await self._complete_view(view) for _, view in found]
+        if len(placed_views) > limit:
+            placed_views, last, is_over = placed_views[:limit], placed_views[limit - 1][0], False
+        views = [await self._complete_view(view) for _, view in placed_views]
         return views, ".".join(map(str, last)), not is_over
 
     async def _read_frame_page(
@@ -64,7 +64,7 @@ class ClaimedRowReader:
         """Return a page of frames with their rows, and whether it is the last one."""
         record = self._record
         assert record.started.stage_id is not None, "a cursor loop has a stage"
-        ended = await self._services.ledger.list_frame_results(
+        ended = await self._services.history.ledger.list_frame_results(
             record.execution_id,
             record.started.stage_id,
             after=(after[0], after[1]),
@@ -93,7 +93,7 @@ class ClaimedRowReader:
         assert view.frame is not None, "a claimed row has a frame"
         if view.attempts > 1:
             losses = await list_frame_losses(
-                self._services, self._record, view.frame, view.attempts
+                self._services.history, self._record, view.frame, view.attempts
             )
             about["tries"] = [*losses, *view.tries]
         if view.count == 1:
@@ -122,7 +122,7 @@ def parse_row_place(text: str) -> Place:
         part.removeprefix("-").isdigit() and part.isascii() for part in parts
     )
     if not is_place or any(len(part) > len(str(2**31)) for part in parts):
-        raise bad_request_error(
+        raise build_bad_request_error(
             f"after: {text[:40]!r} is no place among the rows of a cursor",
             hint="give the next_after of a page",
         )

@@ -9,6 +9,7 @@ from noetl_contracts.errors import TRIES_MAX
 from noetl_contracts.events.frame_events import FrameAbandoned, FrameEnd, FrameFailed
 from noetl_contracts.ids import FrameId
 from noetl_contracts.status import FrameStatus
+from noetl_planner.api.http.service_groups import HistoryStores
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.loop_items.frame_rows import EndedFrame, FrameRows, UnitFrames
 from noetl_planner.api.loop_items.loop_record import CollectionReader, LoopRecord
@@ -37,22 +38,22 @@ class FrameRowReader:
         items = self._record.cut.items
         if after + 1 >= items:
             return [], after, False
-        found: list[tuple[int, ItemView]] = []
+        placed_views: list[tuple[int, ItemView]] = []
         first = self._places.get_unit_at(after + 1)
         last, looked = after, 0
         async for unit in self._rows.read_units(first=first):
             for place, view in self._view_unit(unit):
                 if place > after and state in (None, view.state):
-                    found.append((place, view))
+                    placed_views.append((place, view))
             last = self._places.get_unit_bounds(unit.unit)[1] - 1
             looked += 1
-            if len(found) >= limit or looked >= UNITS_LOOKED_AT_MAX:
+            if len(placed_views) >= limit or looked >= UNITS_LOOKED_AT_MAX:
                 break
-        if len(found) >= limit:
-            found = found[:limit]
-            last = found[-1][0] + found[-1][1].count - 1
+        if len(placed_views) >= limit:
+            placed_views = placed_views[:limit]
+            last = placed_views[-1][0] + placed_views[-1][1].count - 1
         collection = self._record.open_collection(self._services)
-        shown = [await self._complete_view(collection, place, view) for place, view in found]
+        shown = [await self._complete_view(collection, place, view) for place, view in placed_views]
         return shown, last, last + 1 < items
 
     def _view_unit(self, unit: UnitFrames) -> list[tuple[int, ItemView]]:
@@ -122,7 +123,7 @@ class FrameRowReader:
         about: dict[str, Any] = {}
         if view.frame is not None and view.attempts > 1:
             losses = await list_frame_losses(
-                self._services, self._record, view.frame, view.attempts
+                self._services.history, self._record, view.frame, view.attempts
             )
             about["tries"] = [*losses, *view.tries]
         if view.count == 1:
@@ -131,13 +132,13 @@ class FrameRowReader:
 
 
 async def list_frame_losses(
-    services: ApiServices, record: LoopRecord, frame: FramePlace, attempts: int
+    history: HistoryStores, record: LoopRecord, frame: FramePlace, attempts: int
 ) -> list[dict[str, Any]]:
     """Tell the latest attempts of a frame that failed, or ended with their worker."""
     frame_losses: list[dict[str, Any]] = []
     for attempt in range(max(1, attempts - TRIES_MAX), attempts):
         key = idempotency_keys.build_abandoned_key(FrameId(frame.frame_id), attempt)
-        event = await services.ledger.find_by_key(record.execution_id, key)
+        event = await history.ledger.find_by_key(record.execution_id, key)
         if event is None or not isinstance(event.event, FrameAbandoned):
             continue
         lost = event.event

@@ -115,7 +115,7 @@ class FrameRows:
         stage_id = self._record.started.stage_id
         assert stage_id is not None, "only framed loops have frames"
         after = (first - 1, _SLOT_INDEX_MAX)
-        while page := await self._services.ledger.list_frame_results(
+        while page := await self._services.history.ledger.list_frame_results(
             self._record.execution_id, stage_id, after=after, results_max=FRAMES_PAGE
         ):
             for event in page:

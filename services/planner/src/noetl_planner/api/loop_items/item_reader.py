@@ -52,7 +52,7 @@ class ItemReader:
         return await self._complete_views(item_views), last, last + 1 < self._total
 
     async def _list_failed(self, after: int, limit: int) -> Found:
-        errors = await self._services.ledger.list_failed_items(
+        errors = await self._services.history.ledger.list_failed_items(
             self._record.execution_id, self._record.run_id, after_index=after, results_max=limit + 1
         )
         item_views = await self._complete_views(
@@ -64,7 +64,7 @@ class ItemReader:
     async def _read_item_window(self, first: int, end: int) -> list[ItemView]:
         """Show the items from `first` up to `end`, without what takes looking further."""
         record = self._record
-        ended = await self._services.ledger.list_item_results(
+        ended = await self._services.history.ledger.list_item_results(
             record.execution_id, record.run_id, after_index=first - 1, results_max=end - first
         )
         by_index = {event.item_index: self._view_ended_item(event) for event in ended}
@@ -73,8 +73,8 @@ class ItemReader:
                 for index in _list_open_items(command):
                     by_index.setdefault(index, _view_open_item(command, index))
         if record.started.taken is not None:
-            taken = TakenResults(self._services.payloads, record.started.taken)
-            async for item in taken.read_items(first=first, end=end):
+            taken_results = TakenResults(self._services.payloads, record.started.taken)
+            async for item in taken_results.read_items(first=first, end=end):
                 by_index[item.index] = ItemView(
                     index=item.index,
                     state=ItemState.COMPLETED,
@@ -126,7 +126,7 @@ class ItemReader:
             for view in views
             if view.state is not ItemState.PENDING and view.taken_from is None
         }
-        rows = await self._services.projections.list_commands(
+        rows = await self._services.history.projections.list_commands(
             record.execution_id, list(names.values())
         )
         row_by_id = {str(row["command_id"]): row for row in rows}
@@ -150,7 +150,7 @@ class ItemReader:
         command_losses: list[dict[str, Any]] = []
         for attempt in range(max(2, attempts - TRIES_MAX + 1), attempts + 1):
             key = idempotency_keys.build_reissued_key(ids.CommandId(command_id), attempt)
-            event = await self._services.ledger.find_by_key(self._record.execution_id, key)
+            event = await self._services.history.ledger.find_by_key(self._record.execution_id, key)
             if event is not None and isinstance(event.event, CommandReissued):
                 lost = event.event
                 command_losses.append(

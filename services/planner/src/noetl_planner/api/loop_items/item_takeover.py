@@ -21,6 +21,7 @@ from noetl_contracts.commands.loop_collections import (
 from noetl_contracts.events.step_events import CallDone
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
 from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.http.service_groups import HistoryStores
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.lookup.views import Row
 from noetl_planner.api.loop_items import loop_record
@@ -84,12 +85,12 @@ async def _list_records(
         except ApiError:
             # It was taken over from an execution before, or did not get to begin.
             continue
-        records.append((await _build_loop_outcome(services, record), record))
+        records.append((await _build_loop_outcome(services.history, record), record))
     return records
 
 
-async def _build_loop_outcome(services: ApiServices, record: LoopRecord) -> LoopOutcome:
-    counts = await loop_record.count_units(services, record)
+async def _build_loop_outcome(history: HistoryStores, record: LoopRecord) -> LoopOutcome:
+    counts = await loop_record.count_units(history, record)
     return LoopOutcome(
         step=record.started.step,
         began_at=record.version,
@@ -189,7 +190,7 @@ class _ItemTaker:
             todo.extend(range(following, item.index))
             following = item.index + 1
             if written and todo and record.started.mode == "sequential":
-                raise _items_depend_error(record, todo[0])
+                raise _build_items_depend_error(record, todo[0])
             patch.update(written)
             await writer.append_entry(item.index, item)
         todo.extend(range(following, total))
@@ -232,7 +233,7 @@ class _ItemTaker:
 
     async def _iterate_ended_items(self) -> AsyncIterator[tuple[TakenItem, dict[str, Any]]]:
         after = -1
-        while page := await self._services.ledger.list_item_results(
+        while page := await self._services.history.ledger.list_item_results(
             self._record.execution_id, self._record.run_id, after_index=after, results_max=_PAGE
         ):
             for event in page:
@@ -301,7 +302,11 @@ class _FrameTaker:
         done: set[int] = set()
         frames = [
             *unit.taken,
-            *(taken for frame in unit.ended if (taken := _build_taken_frame(unit, frame))),
+            *(
+                taken_frame
+                for frame in unit.ended
+                if (taken_frame := _build_taken_frame(unit, frame))
+            ),
         ]
         places = {place for frame in frames for place in frame.list_item_indexes() if place >= 0}
         if self._record.started.counts_frames and places != set(indexes):
@@ -325,7 +330,7 @@ class _FrameTaker:
         ]
         behind = [*self._order[:1], *failed[:1]]
         if ended.event.patch and behind and self._record.started.mode == "sequential":
-            raise _items_depend_error(self._record, behind[0])
+            raise _build_items_depend_error(self._record, behind[0])
         self._patch.update(ended.event.patch)
 
 
@@ -366,7 +371,7 @@ async def _put_value(services: ApiServices, value: Any) -> PayloadRef:
     )
 
 
-def _items_depend_error(record: LoopRecord, index: int) -> ApiError:
+def _build_items_depend_error(record: LoopRecord, index: int) -> ApiError:
     return ApiError(
         HTTPStatus.UNPROCESSABLE_ENTITY,
         code="items_depend",

@@ -19,6 +19,7 @@ from noetl_contracts.ids import ExecutionId, RunId
 from noetl_contracts.payloads import PayloadRef
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.http.service_groups import HistoryStores
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.lookup import execution_lookup, payload_reader
 from noetl_planner.domain.decision import idempotency_keys
@@ -179,21 +180,21 @@ async def get_loop_record(services: ApiServices, state: ExecutionState, step: st
             version=state.catalog_version,
             step=step,
         )
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"step {step[:200]!r} of execution {state.execution_id} has not run",
             hint=f"noetl status {state.execution_id} lists loops",
         )
-    envelope = await services.ledger.find_by_key(
+    envelope = await services.history.ledger.find_by_key(
         state.execution_id, idempotency_keys.build_loop_started_key(run_id)
     )
     if envelope is None or not isinstance(envelope.event, LoopStarted):
-        raise await _build_no_loop_error(services, state, step, run_id)
+        raise await _build_no_loop_error(services.history, state, step, run_id)
     run = state.runs.get(run_id)
     stage_id = envelope.event.stage_id
     opened = None
     if stage_id is not None:
         key = idempotency_keys.build_stage_opened_key(stage_id)
-        opened = await services.ledger.find_by_key(state.execution_id, key)
+        opened = await services.history.ledger.find_by_key(state.execution_id, key)
     is_opened = opened is not None and isinstance(opened.event, StageOpened)
     return LoopRecord(
         state=state,
@@ -205,9 +206,9 @@ async def get_loop_record(services: ApiServices, state: ExecutionState, step: st
 
 
 async def _build_no_loop_error(
-    services: ApiServices, state: ExecutionState, step: str, run_id: RunId
+    history: HistoryStores, state: ExecutionState, step: str, run_id: RunId
 ) -> ApiError:
-    entered = await services.ledger.find_by_key(state.execution_id, f"run/{run_id}/enter")
+    entered = await history.ledger.find_by_key(state.execution_id, f"run/{run_id}/enter")
     is_own = entered is not None and isinstance(entered.event, StepEnter)
     if state.source is not None and not is_own:
         detail = f"step {step[:200]!r} was taken over from execution {state.source.execution_id}"
@@ -221,9 +222,9 @@ async def _build_no_loop_error(
     return ApiError(HTTPStatus.NOT_FOUND, code="no_loop", detail=detail, hint=hint)
 
 
-async def count_units(services: ApiServices, record: LoopRecord) -> dict[str, int]:
+async def count_units(history: HistoryStores, record: LoopRecord) -> dict[str, int]:
     """Count the units of a loop by what became of them."""
-    ended = await services.ledger.find_outcome(record.execution_id, record.run_id)
+    ended = await history.ledger.find_outcome(record.execution_id, record.run_id)
     if ended is not None and isinstance(ended.event, LoopDone | LoopFailed):
         stats = ended.event.stats
         return {
@@ -235,7 +236,7 @@ async def count_units(services: ApiServices, record: LoopRecord) -> dict[str, in
     loop_state = record.live
     if loop_state is None:
         # It was called off with its execution.
-        rows = await services.projections.list_rows("loop", record.execution_id)
+        rows = await history.projections.list_rows("loop", record.execution_id)
         return next((_count_from_row(row) for row in rows if row["run_id"] == record.run_id), {})
     return {
         "total": loop_state.total,

@@ -6,7 +6,7 @@ from litestar import get
 from litestar.params import FromPath, QueryParameter
 
 from noetl_contracts.ids import ExecutionId
-from noetl_planner.api.http.problems import bad_request_error
+from noetl_planner.api.http.problems import build_bad_request_error
 from noetl_planner.api.http.services import ApiServices, Services
 from noetl_planner.api.lookup import execution_lookup
 from noetl_planner.api.loop_items import claimed_reader, local_loop_reader, loop_record
@@ -43,8 +43,8 @@ async def list_items(
 ) -> ItemPage:
     """List the items of a step's loop: its latest run, while it goes on and afterwards."""
     row = await execution_lookup.get_execution_row(services, execution_id)
-    known = ExecutionId(row["execution_id"])
-    folded = await execution_lookup.fold_execution(services, known)
+    checked_id = ExecutionId(row["execution_id"])
+    folded = await execution_lookup.fold_execution(services, checked_id)
     # A step may have any name, with slashes too; the path begins with the one before it.
     name = step.removeprefix("/")
     record = await loop_record.get_loop_record(services, folded, name)
@@ -54,11 +54,11 @@ async def list_items(
     if any(item.record == "frame" for item in items) and not notes:
         notes = [UNRECORDED_NOTE]
     return ItemPage(
-        execution_id=known,
+        execution_id=checked_id,
         step=name,
         run_id=record.run_id,
         mode=record.started.mode,
-        counts=await loop_record.count_units(services, record),
+        counts=await loop_record.count_units(services.history, record),
         items=items,
         next_after=last,
         has_more=has_more,
@@ -99,7 +99,7 @@ def _parse_item_index(text: str) -> int:
     if text in ("", "-1"):
         return -1
     if not (text.isascii() and text.isdigit() and len(text) <= _NUMBER_DIGITS_MAX):
-        raise bad_request_error(
+        raise build_bad_request_error(
             f"after: {text[:40]!r} is no index of an item", hint="give the next_after of a page"
         )
     return int(text)

@@ -51,7 +51,7 @@ class PoolView(Struct, frozen=True, kw_only=True):
 
 async def list_execution_waits(services: ApiServices, execution_id: ExecutionId) -> list[Waiting]:
     """Say what of an execution waits for a worker for longer than a moment, and why."""
-    issued = await services.projections.list_issued(
+    issued = await services.history.projections.list_issued(
         **services.tenant_scope, execution_id=execution_id, commands_max=COMMANDS_MAX
     )
     now = services.clock.now()
@@ -77,11 +77,11 @@ async def list_pool_views(services: ApiServices) -> list[PoolView]:
     )
     pool_views = [await _view_streamed_pool(services, name) for name in streamed]
     if not services.sees_all_tenants:
-        waiting = await services.projections.list_urgent(
+        waiting = await services.history.projections.list_urgent(
             **services.tenant_scope, pools=streamed, commands_max=COMMANDS_MAX
         )
         pool_views = [_hide_others(view, waiting) for view in pool_views]
-    issued = await services.projections.list_urgent(
+    issued = await services.history.projections.list_urgent(
         **services.tenant_scope, pools=services.pools.by_http, commands_max=COMMANDS_MAX
     )
     return pool_views + [_view_http_pool(name, issued) for name in services.pools.by_http]
@@ -135,7 +135,7 @@ async def _find_backlog(services: ApiServices, pool: str, lane: str) -> Backlog 
     """Ask how a lane stands; a bus that is away tells nothing, and its health says so."""
     share = services.tenant_id if services.tenant_id in services.limits.tenants else None
     try:
-        return await services.backlogs.find_backlog(
+        return await services.messages.backlogs.find_backlog(
             stream=topology.COMMANDS, consumer=topology.build_worker_consumer(pool, lane, share)
         )
     except MessagingUnavailable:

@@ -51,7 +51,7 @@ async def list_workers(services: Services) -> WorkerList:
     seen = sorted(
         (
             beat
-            for beat in services.worker_presence.list_beats()
+            for beat in services.shards.worker_presence.list_beats()
             if not beat.tenants or services.tenant_id in beat.tenants or services.sees_all_tenants
         ),
         key=lambda beat: (beat.pool, beat.worker_id),

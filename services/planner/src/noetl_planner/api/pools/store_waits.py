@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from noetl_contracts.ids import ExecutionId
-from noetl_planner.api.http.services import ApiServices
+from noetl_planner.api.http.service_groups import ShardServices
 
 PLANNER = "planner"
 
@@ -15,14 +15,14 @@ class StoreWaitView(Struct, frozen=True, kw_only=True):
     reason: str
 
 
-def list_store_waits(services: ApiServices, execution_id: ExecutionId) -> list[StoreWaitView]:
+def list_store_waits(shards: ShardServices, execution_id: ExecutionId) -> list[StoreWaitView]:
     """Return the waits of an execution for the payload store that were heard of lately."""
     store_wait_views = [
         StoreWaitView(who=beat.worker_id, reason="the store does not answer, or takes no writes")
-        for beat in services.worker_presence.list_beats()
+        for beat in shards.worker_presence.list_beats()
         if execution_id in beat.store_waiting
     ]
-    reason = services.store_waits.find_reason(execution_id)
+    reason = shards.store_waits.find_reason(execution_id)
     return (
         store_wait_views
         if reason is None

@@ -20,7 +20,7 @@ from noetl_contracts.requests.dead_letters import (
 from noetl_messaging.streams.ports import DeadLetter
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import NUMBER_MAX, ApiError
-from noetl_planner.api.http.services import ApiServices, Services
+from noetl_planner.api.http.services import ApiServices, RequestScope, Services
 
 LISTED_MAX = 200
 # How many letters of everyone one answer looks at, and how many are held at once.
@@ -93,7 +93,9 @@ async def list_letters(services: Services, after: After = 0, limit: Limit = 50) 
     """List messages that were given up, the oldest first."""
     letter_views: list[LetterView] = []
     for _ in range(0, LOOKED_AT_MAX, HELD_MAX):
-        dead_letters = await services.dead_letters.list_letters(letters_max=HELD_MAX, after=after)
+        dead_letters = await services.messages.dead_letters.list_letters(
+            letters_max=HELD_MAX, after=after
+        )
         for dead_letter in dead_letters:
             if len(letter_views) == limit:
                 return LetterPage(letters=letter_views, next_after=after, has_more=True)
@@ -108,7 +110,7 @@ async def list_letters(services: Services, after: After = 0, limit: Limit = 50) 
 @get("/dead-letters/log", tags=["dead letters"])
 async def list_acts(services: Services, before: Before = None, limit: Limit = 50) -> ActPage:
     """List who sent letters again, and who dropped them and why."""
-    acts = await services.dead_letter_log.list_acts(
+    acts = await services.messages.dead_letter_log.list_acts(
         **services.tenant_scope, before=before, acts_max=limit
     )
     return ActPage(acts=acts, next_before=acts[-1].act_id if len(acts) == limit else None)
@@ -119,7 +121,7 @@ async def show_letter(services: Services, sequence: FromPath[int]) -> LetterDeta
     """Show a letter with its message."""
     dead_letter = await _find_letter(services, sequence)
     if dead_letter is None:
-        raise await _missing_letter_error(services, sequence)
+        raise await _build_missing_letter_error(services, sequence)
     return LetterDetail(
         **{name: getattr(_view_letter(dead_letter), name) for name in LetterView.__struct_fields__},
         message=decode_for_display(dead_letter.data),
@@ -164,17 +166,17 @@ async def _apply_action(
         why=why,
     )
     async with services.record_change(f"dead_letter.{action}", str(sequence), reason=why):
-        act = await services.dead_letter_log.record_act(act)
+        act = await services.messages.dead_letter_log.record_act(act)
     try:
         if action is DeadLetterAction.REQUEUE:
-            await services.dead_letters.requeue_letter(sequence)
+            await services.messages.dead_letters.requeue_letter(sequence)
         else:
-            await services.dead_letters.remove_letter(sequence)
+            await services.messages.dead_letters.remove_letter(sequence)
     except KeyError:
         # Somebody else did something at the same time, which is recorded too.
         return Acted(act=act, is_repeated=True)
     except MalformedMessage as failure:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             str(failure), hint=f"noetl dlq drop {sequence} --reason ..."
         ) from failure
     return Acted(act=act)
@@ -182,9 +184,11 @@ async def _apply_action(
 
 async def _answer_repeated(services: ApiServices, sequence: int, action: DeadLetterAction) -> Acted:
     """Answer for a letter that is gone with what was done about it; raises an `ApiError`."""
-    earlier = await services.dead_letter_log.find_last_act(sequence, **services.tenant_scope)
+    earlier = await services.messages.dead_letter_log.find_last_act(
+        sequence, **services.tenant_scope
+    )
     if earlier is None:
-        raise await _missing_letter_error(services, sequence)
+        raise await _build_missing_letter_error(services, sequence)
     if earlier.action is not action:
         done = "sent again" if earlier.action is DeadLetterAction.REQUEUE else "dropped"
         raise ApiError(
@@ -200,36 +204,36 @@ async def _find_letter(services: ApiServices, sequence: int) -> DeadLetter | Non
     if not 0 < sequence <= NUMBER_MAX:
         return None
     try:
-        dead_letter = await services.dead_letters.get_letter(sequence)
+        dead_letter = await services.messages.dead_letters.get_letter(sequence)
     except KeyError:
         return None
     return dead_letter if _is_visible_letter(services, dead_letter) else None
 
 
-def _is_visible_letter(services: ApiServices, dead_letter: DeadLetter) -> bool:
+def _is_visible_letter(scope: RequestScope, dead_letter: DeadLetter) -> bool:
     """Tell whether a letter is the owner's; one whose subject names nobody is the installation's.
 
     Its text may be of any tenant.
     """
     owner = find_owner(dead_letter.subject)
     if owner is None:
-        return services.is_own_installation
-    return owner == (services.tenant_id, services.organization_id)
+        return scope.is_own_installation
+    return owner == (scope.tenant_id, scope.organization_id)
 
 
-async def _missing_letter_error(services: ApiServices, sequence: int) -> ApiError:
-    known = 0 < sequence <= NUMBER_MAX
+async def _build_missing_letter_error(services: ApiServices, sequence: int) -> ApiError:
+    is_possible = 0 < sequence <= NUMBER_MAX
     earlier = (
-        await services.dead_letter_log.find_last_act(sequence, **services.tenant_scope)
-        if known
+        await services.messages.dead_letter_log.find_last_act(sequence, **services.tenant_scope)
+        if is_possible
         else None
     )
     if earlier is None:
-        return problems.not_found_error(
+        return problems.build_not_found_error(
             f"there is no dead letter {sequence}", hint="list them with: noetl dlq ls"
         )
     done = "sent again" if earlier.action is DeadLetterAction.REQUEUE else "dropped"
-    return problems.not_found_error(
+    return problems.build_not_found_error(
         f"dead letter {sequence} was {done} by {earlier.who} at {earlier.acted_at}",
         hint="noetl dlq log lists who did what",
     )

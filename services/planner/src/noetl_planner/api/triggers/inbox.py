@@ -17,6 +17,7 @@ from noetl_messaging.streams.errors import MessagingUnavailable
 from noetl_messaging.streams.ports import Message
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.http.service_groups import IdentityServices
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.lookup import execution_lookup
 from noetl_planner.domain.decision.idempotency_keys import STARTED
@@ -47,7 +48,7 @@ class _AlreadyAnsweredError(ApiError):
 async def keep_callback(services: ApiServices, token: str, body: Any) -> bool:
     """Keep an answer to submitted work; True when it repeats one that was kept."""
     if not _TOKEN.fullmatch(token):
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             "this is not a token of a callback: it has 64 hexadecimal digits",
             hint="send the answer to the address that the work was submitted with",
         )
@@ -59,7 +60,7 @@ async def keep_callback(services: ApiServices, token: str, body: Any) -> bool:
 async def keep_signal(services: ApiServices, correlation_key: str, body: Any) -> bool:
     """Keep a message for a correlation key; True when it repeats one that was kept."""
     if len(correlation_key) > KEY_CHARACTERS_MAX:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"a correlation key has at most {KEY_CHARACTERS_MAX} characters"
         )
     return await _keep_checked_message(
@@ -85,9 +86,9 @@ async def keep_decision(
         "data": data,
     }
     wait = await _find_wait(services, address)
-    inbox_message = await services.requests.find_message(address, **services.tenant_scope)
+    inbox_message = await services.messages.requests.find_message(address, **services.tenant_scope)
     if (wait is None and inbox_message is None) or not await _is_within_reach(services, wait):
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"nobody asks for approval {approval_id}",
             hint=_APPROVALS_HINT,
         )
@@ -125,12 +126,14 @@ async def _is_within_reach(services: ApiServices, wait: OpenWait | None) -> bool
 
 async def _check_four_eyes(services: ApiServices, wait: OpenWait, approval_id: str) -> None:
     """Refuse the decision of who started the execution, or of nobody; raises a 403."""
-    begun = await services.ledger.find_by_key(wait.execution_id, STARTED)
+    begun = await services.history.ledger.find_by_key(wait.execution_id, STARTED)
     starter = actors.read_actor(begun.meta) if begun is not None else None
     approver = services.actor
     is_known = starter is not None and approver.kind is not ActorKind.ANONYMOUS
     if is_known and not await _is_one_person(
-        services, actors.get_first_cause(approver), actors.get_first_cause(starter or approver)
+        services.identity,
+        actors.get_first_cause(approver),
+        actors.get_first_cause(starter or approver),
     ):
         return
     why = "you started the execution" if is_known else "it is not known who started it, or who asks"
@@ -142,12 +145,12 @@ async def _check_four_eyes(services: ApiServices, wait: OpenWait, approval_id: s
     )
 
 
-async def _is_one_person(services: ApiServices, actor: Actor, other: Actor) -> bool:
+async def _is_one_person(identity: IdentityServices, actor: Actor, other: Actor) -> bool:
     """Tell whether two actors are one, or one of them has a key that the other has made."""
     if actors.is_same_actor(actor, other):
         return True
     for keyed, maker in ((actor, other), (other, actor)):
-        key = await services.identities.find_key(keyed.key_prefix) if keyed.key_prefix else None
+        key = await identity.identities.find_key(keyed.key_prefix) if keyed.key_prefix else None
         if key is not None and key.created_by == maker.short_name:
             return True
     return False
@@ -158,7 +161,7 @@ def _check_approval_id(text: str) -> str:
     try:
         return execution_lookup.check_execution_id(text)
     except ApiError as error:
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"{text[:80]!r} is not the id of an approval: it is a number of up to 19 digits",
             hint=_APPROVALS_HINT,
         ) from error
@@ -166,7 +169,7 @@ def _check_approval_id(text: str) -> str:
 
 async def _build_decided_error(services: ApiServices, address: str, approval_id: str) -> ApiError:
     """Say who has decided an approval before, when and how."""
-    letter = await services.requests.find_message(address, **services.tenant_scope)
+    letter = await services.messages.requests.find_message(address, **services.tenant_scope)
     before = None if letter is None else _read_decision(letter)
     message = "with another decision, comment or data"
     if before is not None:
@@ -191,7 +194,7 @@ def _read_decision(inbox_message: InboxMessage) -> dict[str, Any] | None:
 
 async def list_open_approvals(services: ApiServices, *, waits_max: int) -> list[OpenWait]:
     """Return the approvals that are asked for, the oldest first."""
-    return await services.projections.list_waits(
+    return await services.history.projections.list_waits(
         **services.tenant_scope, mode=inbox.APPROVAL, waits_max=waits_max
     )
 
@@ -214,7 +217,7 @@ async def _keep_checked_message(
 
 
 async def _find_wait(services: ApiServices, address: str) -> OpenWait | None:
-    open_waits = await services.projections.list_waits(
+    open_waits = await services.history.projections.list_waits(
         **services.tenant_scope, address=address, waits_max=1
     )
     return open_waits[0] if open_waits else None
@@ -236,7 +239,7 @@ async def _keep_letter(
         data=codec.encode_json(await _store_message(services, body)),
         actor=services.actor,
     )
-    reception, letter_id = await services.requests.keep_message(
+    reception, letter_id = await services.messages.requests.keep_message(
         letter,
         open_wait=None if wait is None else inbox.build_wait_name(wait),
         is_single=is_single,
@@ -265,14 +268,14 @@ async def _hand_over_letter(
     services: ApiServices, address: str, letter_id: int, wait: OpenWait
 ) -> None:
     """Tell the command at once; what goes wrong after the keeping only costs time."""
-    letter = await services.requests.find_message(address, **services.tenant_scope)
+    letter = await services.messages.requests.find_message(address, **services.tenant_scope)
     if letter is None or letter.letter_id != letter_id:
         return
     request = inbox.build_delivery_request(letter, wait, routes=services.routes, producer=PRODUCER)
     name = inbox.build_wait_name(wait)
-    if await services.requests.deliver_message(letter_id, open_wait=name, request=request):
+    if await services.messages.requests.deliver_message(letter_id, open_wait=name, request=request):
         message = Message(subject=request.subject, message_id=request.request_id, data=request.data)
         try:
-            await services.publisher.publish_message(message)
+            await services.messages.publisher.publish_message(message)
         except MessagingUnavailable:
-            await services.hints.notify(subjects.build_hint_subject("outbox"))
+            await services.messages.hints.notify(subjects.build_hint_subject("outbox"))

@@ -79,7 +79,9 @@ class Removed(Struct, frozen=True, kw_only=True):
 @get("/notifications", tags=["notifications"])
 async def list_rules(services: Services) -> RuleList:
     """List the rules."""
-    rules = await services.notifications.list_rules(rules_max=RULES_MAX, **services.tenant_scope)
+    rules = await services.registry.notifications.list_rules(
+        rules_max=RULES_MAX, **services.tenant_scope
+    )
     return RuleList(rules=[await _view_author(services, rule) for rule in rules])
 
 
@@ -88,7 +90,7 @@ async def list_sent(
     services: Services, limit: Annotated[int, QueryParameter(ge=1, le=SENT_MAX)] = 100
 ) -> SentList:
     """List what was sent, the latest first."""
-    sent = await services.notifications.list_sent_notifications(
+    sent = await services.registry.notifications.list_sent_notifications(
         notifications_max=limit, **services.tenant_scope
     )
     return SentList(
@@ -112,12 +114,12 @@ async def put_rule(services: Services, name: FromPath[str], data: JSONBody[RuleB
     """Keep a rule under a name, whether or not there was one."""
     problems.check_name(name, "a rule of notifications")
     if not notifications.is_pattern(data.pattern):
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"{data.pattern[:128]!r} is no pattern of paths",
             hint="a playbook's path, a folder and /*, or * for all",
         )
     if Cause.LATE in data.causes and not data.longer_than_s:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             "`causes` has `late`, and nothing says after how many seconds an execution is late",
             hint="give longer_than_s: noetl notify put --on late --longer-than 7200",
         )
@@ -137,7 +139,7 @@ async def put_rule(services: Services, name: FromPath[str], data: JSONBody[RuleB
     async with services.record_change(
         "notification.written", name, pattern=rule.pattern, playbook=rule.playbook
     ):
-        await services.notifications.put_rule(rule)
+        await services.registry.notifications.put_rule(rule)
     return _view_rule(rule)
 
 
@@ -146,7 +148,7 @@ async def remove_rule(services: Services, name: FromPath[str]) -> Removed:
     """Remove a rule: nothing is sent by it from now on."""
     rule = await _get_rule(services, name)
     async with services.record_change("notification.removed", rule.name):
-        await services.notifications.remove_rule(rule.name, **services.tenant_scope)
+        await services.registry.notifications.remove_rule(rule.name, **services.tenant_scope)
     return Removed(name=rule.name)
 
 
@@ -182,9 +184,9 @@ def _build_sample(services: ApiServices, rule: NotificationRule) -> DueNotificat
 
 
 async def _get_rule(services: ApiServices, name: str) -> NotificationRule:
-    rule = await services.notifications.find_rule(name, **services.tenant_scope)
+    rule = await services.registry.notifications.find_rule(name, **services.tenant_scope)
     if rule is None:
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"there is no rule {name[:128]!r} of notifications", hint="noetl notify ls"
         )
     return rule

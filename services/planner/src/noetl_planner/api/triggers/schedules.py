@@ -20,6 +20,7 @@ from noetl_planner.api.catalog import catalog_entries, input_checks
 from noetl_planner.api.executions import start_requests
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.http.service_groups import RegistryStores
 from noetl_planner.api.http.services import ApiServices, Services
 from noetl_planner.api.lookup import views
 from noetl_storage.ports.errors import VersionConflict
@@ -142,7 +143,7 @@ async def remove(services: Services, name: FromPath[str]) -> Removed:
     """Remove a schedule; what it has started goes on."""
     schedule = await _get_schedule(services, name)
     async with services.record_change("schedule.removed", schedule.name):
-        await services.schedules.remove_schedule(schedule.name, **services.tenant_scope)
+        await services.registry.schedules.remove_schedule(schedule.name, **services.tenant_scope)
     return Removed(name=schedule.name)
 
 
@@ -201,7 +202,7 @@ async def _keep_schedule(
         )
     problems.check_depth(body.workload, "the workload")
     if workload_keys.SCHEDULE in body.workload:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"the workload's key {workload_keys.SCHEDULE!r} is set by each firing",
             hint="give that input another name",
         )
@@ -227,12 +228,12 @@ async def _keep_schedule(
         "schedule.written", name, path=entry.path, cron=schedule.cron, timezone=schedule.timezone
     ):
         await _check_name(services, name, is_new=is_new)
-        return _view_schedule(await services.schedules.put_schedule(due))
+        return _view_schedule(await services.registry.schedules.put_schedule(due))
 
 
 async def _check_name(services: ApiServices, name: str, *, is_new: bool) -> None:
     """Raise a 409 for a name that is taken, for what `is_new` by whomever."""
-    schedule = await services.schedules.find_schedule(name, **services.tenant_scope)
+    schedule = await services.registry.schedules.find_schedule(name, **services.tenant_scope)
     services.check_replaced(None if schedule is None else schedule.path, f"schedule {name!r}")
     if is_new and schedule is not None:
         raise ApiError(
@@ -264,16 +265,16 @@ async def _take_over_schedule(services: ApiServices, schedule: Schedule) -> Sche
     before = None if schedule.actor is None else schedule.actor.short_name
     async with services.record_change("schedule.resumed", schedule.name, taken_over_from=before):
         return _view_schedule(
-            await services.schedules.put_schedule(_set_next_time(services, taken))
+            await services.registry.schedules.put_schedule(_set_next_time(services, taken))
         )
 
 
 async def _view_author(services: ApiServices, schedule: Schedule) -> ScheduleView:
     fault = await services.find_author_fault(schedule.actor, schedule.path)
-    said = (
+    shown_author = (
         None if fault is None else f"{fault}; noetl schedule resume {schedule.name} takes it over"
     )
-    return structs.replace(_view_schedule(schedule), suspended=said)
+    return structs.replace(_view_schedule(schedule), suspended=shown_author)
 
 
 async def _switch_schedule(services: ApiServices, name: str, *, is_enabled: bool) -> ScheduleView:
@@ -297,26 +298,26 @@ async def _store_switch(services: ApiServices, schedule: Schedule) -> bool:
     action = "schedule.resumed" if schedule.is_enabled else "schedule.paused"
     try:
         async with services.record_change(action, schedule.name):
-            await _switch_or_raise(services, schedule)
+            await _switch_or_raise(services.registry, schedule)
     except VersionConflict:
         return False
     return True
 
 
-async def _switch_or_raise(services: ApiServices, schedule: Schedule) -> None:
-    if not await services.schedules.switch_schedule(schedule):
+async def _switch_or_raise(registry: RegistryStores, schedule: Schedule) -> None:
+    if not await registry.schedules.switch_schedule(schedule):
         raise VersionConflict(f"schedule {schedule.name!r} was changed meanwhile")
 
 
 async def _get_schedule(services: ApiServices, name: str) -> Schedule:
-    schedule = await services.schedules.find_schedule(name, **services.tenant_scope)
+    schedule = await services.registry.schedules.find_schedule(name, **services.tenant_scope)
     if schedule is None or not services.covers_path(schedule.path):
         names = [
             schedule.name
             for schedule in await _list_all_schedules(services)
             if services.covers_path(schedule.path)
         ]
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"there is no schedule {name[:128]!r}",
             hint=spelling.suggest_word(name[:128], names) or "noetl schedule ls",
         )
@@ -324,7 +325,7 @@ async def _get_schedule(services: ApiServices, name: str) -> Schedule:
 
 
 async def _list_all_schedules(services: ApiServices) -> list[Schedule]:
-    return await services.schedules.list_schedules(
+    return await services.registry.schedules.list_schedules(
         schedules_max=SCHEDULES_MAX, **services.tenant_scope
     )
 

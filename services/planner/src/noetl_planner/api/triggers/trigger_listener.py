@@ -26,6 +26,7 @@ from noetl_messaging.streams.ports import Consumer, DeadLetters, Delivery
 from noetl_planner.api.executions import start_requests
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.http.service_groups import PlaybookServices
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.lookup import views
 from noetl_planner.api.triggers.message_waits import MessageWaits, PlacesTaken
@@ -131,7 +132,7 @@ async def start_from_message(services: ApiServices, delivery: Delivery) -> views
     """
     source = triggers.parse_trigger_subject(delivery.subject)
     if source is None:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"{delivery.subject[:200]!r} names no tenant, organization and rest"
         )
     # The message says whose it is; the planner serves every tenant whose messages it gets.
@@ -147,7 +148,7 @@ async def start_from_message(services: ApiServices, delivery: Delivery) -> views
     )
     await services.check_author(trigger.actor, trigger.path, f"trigger {trigger.name!r}")
     if len(delivery.data) > trigger.body_bytes_max:
-        raise problems.too_large_error(
+        raise problems.build_request_too_large_error(
             f"the message takes {len(delivery.data)} bytes; "
             f"trigger {trigger.name!r} takes {trigger.body_bytes_max}"
         )
@@ -156,9 +157,9 @@ async def start_from_message(services: ApiServices, delivery: Delivery) -> views
         "subject": source.subject,
         "message_id": delivery.message_id,
     }
-    if not await _is_wanted_message(services, trigger, names):
+    if not await _is_wanted_message(services.playbooks, trigger, names):
         return None
-    inputs = await render_message_workload(services, trigger, names)
+    inputs = await render_message_workload(services.playbooks, trigger, names)
     key = build_message_key(delivery)
     if trigger.max_in_flight is None:
         return await _start_playbook(services, trigger, inputs, key=key, execution_id=None)
@@ -172,7 +173,7 @@ async def _start_in_place(
 
     A planner that dies in between leaves the place to the message, which comes again.
     """
-    execution_id = await services.triggers.claim_place(
+    execution_id = await services.registry.triggers.claim_place(
         trigger, key, ExecutionId(services.mint()), unasked_s=UNASKED_S
     )
     if execution_id is None:
@@ -184,11 +185,11 @@ async def _start_in_place(
     except Retryable:
         raise
     except (ApiError, NoetlError):
-        await services.triggers.release_place(trigger, key)
+        await services.registry.triggers.release_place(trigger, key)
         raise
     if accepted.execution_id != execution_id:
         # The message started an execution before, whose place was given back.
-        await services.triggers.release_place(trigger, key)
+        await services.registry.triggers.release_place(trigger, key)
     return accepted
 
 
@@ -222,37 +223,37 @@ def build_message_key(delivery: Delivery) -> str:
 
 
 async def _is_wanted_message(
-    services: ApiServices, trigger: Trigger, names: dict[str, Any]
+    playbooks: PlaybookServices, trigger: Trigger, names: dict[str, Any]
 ) -> bool:
     """Judge a message by the filter; raises an `ApiError` when the filter does not fit it."""
     if trigger.filter is None:
         return True
     try:
-        return await services.render_processes.evaluate_condition(trigger.filter, names)
+        return await playbooks.render_processes.evaluate_condition(trigger.filter, names)
     except (TemplateError, PayloadNeeded) as error:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"the trigger's filter does not fit this message: {error}"
         ) from error
 
 
 async def render_message_workload(
-    services: ApiServices, trigger: Trigger, names: dict[str, Any]
+    playbooks: PlaybookServices, trigger: Trigger, names: dict[str, Any]
 ) -> dict[str, Any]:
     """Make the workload of a message; raises an `ApiError` when a template does not fit it."""
     if not trigger.inputs:
         body = names["body"]
         return body if isinstance(body, dict) else {"body": body}
     try:
-        rendered = await services.render_processes.render_inputs(trigger.inputs, names)
+        rendered = await playbooks.render_processes.render_inputs(trigger.inputs, names)
     except (TemplateError, PayloadNeeded) as error:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             f"the trigger's inputs do not fit this message: {error}"
         ) from error
     return rendered if isinstance(rendered, dict) else {"body": rendered}
 
 
 async def _get_trigger(services: ApiServices, subject: str) -> Trigger:
-    known = await services.triggers.list_triggers(
+    known = await services.registry.triggers.list_triggers(
         triggers_max=TRIGGERS_MAX, **services.tenant_scope
     )
     matching = [trigger for trigger in known if triggers.matches_subject(trigger.subject, subject)]
@@ -260,8 +261,8 @@ async def _get_trigger(services: ApiServices, subject: str) -> Trigger:
     if found is not None:
         return found
     if matching:
-        raise problems.bad_request_error(f"trigger {matching[0].name!r} is disabled")
-    raise problems.not_found_error(f"no trigger takes messages of {subject[:200]!r}")
+        raise problems.build_bad_request_error(f"trigger {matching[0].name!r} is disabled")
+    raise problems.build_not_found_error(f"no trigger takes messages of {subject[:200]!r}")
 
 
 def _decode_message(data: bytes) -> Any:
@@ -270,4 +271,4 @@ def _decode_message(data: bytes) -> Any:
     try:
         return codec.decode_json(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise problems.bad_request_error(f"the message is not JSON: {error}") from error
+        raise problems.build_bad_request_error(f"the message is not JSON: {error}") from error

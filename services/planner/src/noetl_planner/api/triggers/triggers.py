@@ -91,14 +91,14 @@ async def keep(services: Services, name: FromPath[str], data: JSONBody[TriggerBo
         "trigger.written", trigger.name, path=trigger.path, subject=trigger.subject
     ):
         await _check_taken(services, trigger.name, trigger.subject)
-        await services.triggers.put_trigger(trigger)
+        await services.registry.triggers.put_trigger(trigger)
     return _view_trigger(trigger)
 
 
 @get("/triggers/{name:str}", tags=["triggers"])
 async def show(services: Services, name: FromPath[str]) -> TriggerView:
     """Show a trigger."""
-    trigger = await services.triggers.find_trigger(name, **services.tenant_scope)
+    trigger = await services.registry.triggers.find_trigger(name, **services.tenant_scope)
     if trigger is None or not services.covers_path(trigger.path):
         raise await _build_missing_error(services, name)
     return await _view_author(services, trigger)
@@ -107,18 +107,18 @@ async def show(services: Services, name: FromPath[str]) -> TriggerView:
 @delete("/triggers/{name:str}", status_code=HTTP_200_OK, tags=["triggers"])
 async def remove(services: Services, name: FromPath[str]) -> Removed:
     """Remove a trigger: messages of its subject become dead letters from now on."""
-    trigger = await services.triggers.find_trigger(name, **services.tenant_scope)
+    trigger = await services.registry.triggers.find_trigger(name, **services.tenant_scope)
     if trigger is None or not services.covers_path(trigger.path):
         raise await _build_missing_error(services, name)
     async with services.record_change("trigger.removed", name):
-        await services.triggers.remove_trigger(name, **services.tenant_scope)
+        await services.registry.triggers.remove_trigger(name, **services.tenant_scope)
     return Removed(name=name)
 
 
 async def _check_trigger(services: ApiServices, name: str, body: TriggerBody) -> Trigger:
     fault = triggers.find_subject_fault(body.subject)
     if fault is not None:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             fault, hint="name what follows noetl.triggers.<tenant>.<org>., such as orders.*"
         )
     entry = await catalog_entries.get_playbook_entry(services, body.path, body.version)
@@ -147,14 +147,15 @@ async def _check_taken(services: ApiServices, name: str, subject: str) -> None:
     """Refuse a name or messages that another trigger has; raises a 409."""
     others = [trigger for trigger in await _list_all_triggers(services) if trigger.name != name]
     if len(others) >= TRIGGERS_MAX:
-        raise problems.bad_request_error(f"an organization has at most {TRIGGERS_MAX} triggers")
-    known_names = await services.triggers.find_trigger(name, **services.tenant_scope)
+        text = f"an organization has at most {TRIGGERS_MAX} triggers"
+        raise problems.build_bad_request_error(text)
+    known_names = await services.registry.triggers.find_trigger(name, **services.tenant_scope)
     services.check_replaced(None if known_names is None else known_names.path, f"trigger {name!r}")
     taken = next(
-        (one for one in others if triggers.do_patterns_overlap(one.subject, subject)), None
+        (other for other in others if triggers.do_patterns_overlap(other.subject, subject)), None
     )
     if taken is not None and not services.covers_path(taken.path):
-        raise problems.name_taken_error(f"subject {subject!r}")
+        raise problems.build_name_taken_error(f"subject {subject!r}")
     if taken is not None:
         raise ApiError(
             HTTPStatus.CONFLICT,
@@ -185,7 +186,9 @@ def _check_filter(text: str | None) -> None:
 
 
 async def _list_all_triggers(services: ApiServices) -> list[Trigger]:
-    return await services.triggers.list_triggers(triggers_max=TRIGGERS_MAX, **services.tenant_scope)
+    return await services.registry.triggers.list_triggers(
+        triggers_max=TRIGGERS_MAX, **services.tenant_scope
+    )
 
 
 async def _build_missing_error(services: ApiServices, name: str) -> ApiError:
@@ -194,7 +197,7 @@ async def _build_missing_error(services: ApiServices, name: str) -> ApiError:
         for trigger in await _list_all_triggers(services)
         if services.covers_path(trigger.path)
     ]
-    return problems.not_found_error(
+    return problems.build_not_found_error(
         f"there is no trigger {name[:128]!r}",
         hint=spelling.suggest_word(name[:128], names) or "noetl trigger ls",
     )

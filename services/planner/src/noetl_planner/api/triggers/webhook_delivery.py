@@ -14,12 +14,13 @@ from noetl_contracts import codec
 from noetl_contracts.credentials import DELETED, is_path_allowed, split_allowed_paths
 from noetl_contracts.identity import actors
 from noetl_contracts.identity.actors import Actor, ActorKind, Via
-from noetl_contracts.requests import webhooks as hooks
+from noetl_contracts.requests import webhooks
 from noetl_contracts.requests.webhooks import Webhook, WebhookCall
 from noetl_planner.api.executions import start_requests
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
-from noetl_planner.api.http.services import ApiServices
+from noetl_planner.api.http.service_groups import PlaybookServices
+from noetl_planner.api.http.services import ApiServices, RequestScope
 from noetl_planner.api.lookup import views
 from noetl_planner.identity.permissions import Permission
 from noetl_playbook.templates.expressions import TemplateError
@@ -28,7 +29,7 @@ from noetl_playbook.views.payload_handle import PayloadNeeded
 log = structlog.get_logger(__name__)
 # What only the door is to know.
 _HIDDEN_HEADERS = frozenset(
-    {"authorization", "cookie", "proxy-authorization", "x-api-key", hooks.SIGNATURE_HEADER}
+    {"authorization", "cookie", "proxy-authorization", "x-api-key", webhooks.SIGNATURE_HEADER}
 )
 
 
@@ -54,11 +55,11 @@ async def deliver_call(
         sent = WebhookCall(
             name=webhook.name,
             query=raw_query,
-            timestamp=headers.get(hooks.TIMESTAMP_HEADER, ""),
+            timestamp=headers.get(webhooks.TIMESTAMP_HEADER, ""),
             body=body,
         )
         signature = await _check_signature(
-            services, webhook, sent, headers.get(hooks.SIGNATURE_HEADER)
+            services, webhook, sent, headers.get(webhooks.SIGNATURE_HEADER)
         )
         # Not the sender's key, which the signature does not cover: it could be changed. Nor the
         # webhook's name: an older signature fits every webhook of the credential.
@@ -76,22 +77,22 @@ async def deliver_call(
     services = structs.replace(services, acting=_build_actor(services, webhook))
     await services.check_author(webhook.actor, webhook.path, f"webhook {webhook.name!r}")
     inputs = await render_call_workload(
-        services, webhook, body=_decode_call_body(body), headers=headers, query=query
+        services.playbooks, webhook, body=_decode_call_body(body), headers=headers, query=query
     )
     return await start_requests.start_playbook(
         services,
         webhook.path,
         webhook.version,
         inputs,
-        asked_by=f"{hooks.ASKER}{webhook.name}",
+        asked_by=f"{webhooks.ASKER}{webhook.name}",
         key=key,
         has_free_names=not webhook.inputs,
     )
 
 
-def _build_actor(services: ApiServices, webhook: Webhook) -> Actor:
+def _build_actor(scope: RequestScope, webhook: Webhook) -> Actor:
     """Return a webhook as the actor, for who calls it where that is proved, else for who put it."""
-    caller = services.access.principal.build_actor()
+    caller = scope.access.principal.build_actor()
     cause = webhook.actor if caller.kind is ActorKind.ANONYMOUS else caller
     return actors.build_caused_actor(
         ActorKind.WEBHOOK, Via.WEBHOOK, webhook.name, webhook.name, cause
@@ -99,7 +100,7 @@ def _build_actor(services: ApiServices, webhook: Webhook) -> Actor:
 
 
 async def render_call_workload(
-    services: ApiServices,
+    playbooks: PlaybookServices,
     webhook: Webhook,
     *,
     body: Any,
@@ -112,7 +113,7 @@ async def render_call_workload(
     shown = {name: value for name, value in headers.items() if name not in _HIDDEN_HEADERS}
     names = {"body": body, "headers": shown, "query": dict(query)}
     try:
-        rendered = await services.render_processes.render_inputs(webhook.inputs, names)
+        rendered = await playbooks.render_processes.render_inputs(webhook.inputs, names)
     except (TemplateError, PayloadNeeded) as error:
         raise ApiError(
             HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -127,10 +128,10 @@ async def _check_signature(
     services: ApiServices, webhook: Webhook, sent: WebhookCall, signature: str | None
 ) -> str:
     """Return the signature of a call; raises a 401 for one that does not fit it."""
-    secret = await open_secret(
+    secret = await unseal_webhook_secret(
         services, webhook.credential or "", webhook.path, webhook=webhook.name
     )
-    fault = hooks.find_call_fault(
+    fault = webhooks.find_call_fault(
         secret=secret,
         call=sent,
         signature=signature,
@@ -143,50 +144,52 @@ async def _check_signature(
             code="signature_refused",
             detail=fault or "the signature is missing",
             hint="sign 'POST', name, query and timestamp, each followed by a line feed, and the "
-            f"body with HMAC-SHA256, and send it as {hooks.SIGNATURE_HEADER}: v2=<hex>",
+            f"body with HMAC-SHA256, and send it as {webhooks.SIGNATURE_HEADER}: v2=<hex>",
         )
-    if hooks.covers_body_alone(signature):
+    if webhooks.covers_body_alone(signature):
         log.warning("webhook signature covers the body alone", webhook=webhook.name)
     return signature
 
 
-async def open_secret(services: ApiServices, name: str, path: str, *, webhook: str) -> str:
+async def unseal_webhook_secret(
+    services: ApiServices, name: str, path: str, *, webhook: str
+) -> str:
     """Return the secret that signs calls of a webhook of a playbook; raises a 409."""
-    sealed = await services.credentials.find_credential(name, **services.tenant_scope)
+    sealed = await services.registry.credentials.find_credential(name, **services.tenant_scope)
     fields: dict[str, Any] = {}
     if sealed is not None and sealed.kind != DELETED:
         with contextlib.suppress(SealBroken):
-            opened = services.sealer.open_credential(sealed, **services.tenant_scope)
+            opened = services.registry.sealer.open_credential(sealed, **services.tenant_scope)
             opened, allowed = split_allowed_paths(opened)
             fields = opened if is_path_allowed(path, allowed) else {}
-    bound = fields.get(hooks.BOUND_FIELD)
+    bound = fields.get(webhooks.BOUND_FIELD)
     if bound is not None and bound != webhook:
         raise ApiError(
             HTTPStatus.CONFLICT,
             code="credential_bound",
             detail=f"credential {name!r} is bound to another webhook than {webhook!r}",
             hint=f"give {webhook!r} a credential of its own, or take the field "
-            f"'{hooks.BOUND_FIELD}' out of this one",
+            f"'{webhooks.BOUND_FIELD}' out of this one",
         )
-    secret = fields.get(hooks.SECRET_FIELD)
+    secret = fields.get(webhooks.SECRET_FIELD)
     if not isinstance(secret, str) or not secret:
         raise ApiError(
             HTTPStatus.CONFLICT,
             code="secret_missing",
             detail=f"there is no credential {name[:128]!r}"
             if sealed is None or sealed.kind == DELETED
-            else f"credential {name!r} holds no '{hooks.SECRET_FIELD}' that can be opened "
+            else f"credential {name!r} holds no '{webhooks.SECRET_FIELD}' that can be opened "
             f"for {path}",
-            hint=f"noetl credential put {name} --type generic --data {hooks.SECRET_FIELD}=...",
+            hint=f"noetl credential put {name} --type generic --data {webhooks.SECRET_FIELD}=...",
         )
     return secret
 
 
 async def _get_webhook(services: ApiServices, name: str) -> Webhook:
-    webhook = await services.webhooks.find_webhook(name, **services.tenant_scope)
+    webhook = await services.registry.webhooks.find_webhook(name, **services.tenant_scope)
     if webhook is None or not webhook.is_enabled:
         # A caller without the secret must not learn that a disabled webhook exists.
-        raise problems.not_found_error(f"there is no webhook {name[:128]!r}")
+        raise problems.build_not_found_error(f"there is no webhook {name[:128]!r}")
     return webhook
 
 
@@ -196,4 +199,4 @@ def _decode_call_body(body: bytes) -> Any:
     try:
         return codec.decode_json(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise problems.bad_request_error(f"the body is not JSON: {error}") from error
+        raise problems.build_bad_request_error(f"the body is not JSON: {error}") from error

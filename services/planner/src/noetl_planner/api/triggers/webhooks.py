@@ -73,7 +73,7 @@ class Removed(Struct, frozen=True, kw_only=True):
 @get("/webhooks", tags=["webhooks"])
 async def list_webhooks(services: Services) -> WebhookList:
     """List the webhooks."""
-    webhooks = await services.webhooks.list_webhooks(
+    webhooks = await services.registry.webhooks.list_webhooks(
         webhooks_max=WEBHOOKS_MAX, **services.tenant_scope
     )
     return WebhookList(
@@ -89,7 +89,7 @@ async def list_webhooks(services: Services) -> WebhookList:
 async def keep(services: Services, name: FromPath[str], data: JSONBody[WebhookBody]) -> WebhookView:
     """Keep a webhook under a name, whether or not there was one."""
     if (data.credential is None) != data.unsigned:
-        raise problems.bad_request_error(
+        raise problems.build_bad_request_error(
             "a webhook names a credential, or says that calls are unsigned, and not both",
             hint="--credential NAME, whose field `secret` signs calls, or --unsigned for "
             "callers who may run the playbook",
@@ -98,7 +98,9 @@ async def keep(services: Services, name: FromPath[str], data: JSONBody[WebhookBo
     start_requests.check_requirements(services, entry)
     problems.check_name(name, "a webhook")
     if data.credential is not None:
-        await webhook_delivery.open_secret(services, data.credential, entry.path, webhook=name)
+        await webhook_delivery.unseal_webhook_secret(
+            services, data.credential, entry.path, webhook=name
+        )
     input_checks.check_templates(data.inputs)
     input_checks.check_inputs(entry, data.inputs)
     if data.inputs:
@@ -118,11 +120,11 @@ async def keep(services: Services, name: FromPath[str], data: JSONBody[WebhookBo
     async with services.record_change(
         "webhook.written", webhook.name, path=webhook.path, credential=webhook.credential
     ):
-        known_names = await services.webhooks.find_webhook(name, **services.tenant_scope)
+        known_names = await services.registry.webhooks.find_webhook(name, **services.tenant_scope)
         services.check_replaced(
             None if known_names is None else known_names.path, f"webhook {name!r}"
         )
-        await services.webhooks.put_webhook(webhook)
+        await services.registry.webhooks.put_webhook(webhook)
     return _view_webhook(webhook)
 
 
@@ -137,7 +139,7 @@ async def remove(services: Services, name: FromPath[str]) -> Removed:
     """Remove a webhook: calls find nothing from now on."""
     webhook = await _get_webhook(services, name)
     async with services.record_change("webhook.removed", webhook.name):
-        await services.webhooks.remove_webhook(webhook.name, **services.tenant_scope)
+        await services.registry.webhooks.remove_webhook(webhook.name, **services.tenant_scope)
     return Removed(name=name)
 
 
@@ -161,9 +163,9 @@ async def call(
 
 
 async def _get_webhook(services: ApiServices, name: str) -> Webhook:
-    webhook = await services.webhooks.find_webhook(name, **services.tenant_scope)
+    webhook = await services.registry.webhooks.find_webhook(name, **services.tenant_scope)
     if webhook is None or not services.covers_path(webhook.path):
-        raise problems.not_found_error(
+        raise problems.build_not_found_error(
             f"there is no webhook {name[:128]!r}", hint="noetl webhook ls"
         )
     return webhook

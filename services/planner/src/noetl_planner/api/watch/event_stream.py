@@ -32,9 +32,10 @@ from noetl_planner.api.http.problems import (
     NUMBER_MAX,
     AnyRequest,
     ApiError,
-    bad_request_error,
+    build_bad_request_error,
     get_client_address,
 )
+from noetl_planner.api.http.service_groups import AdmissionLimits
 from noetl_planner.api.http.services import ApiServices, Services
 from noetl_planner.api.lookup import execution_lookup, hidden_values, views
 from noetl_planner.api.watch.stream_access import StreamAccess
@@ -71,8 +72,8 @@ class HistoryFollower:
         """
         services = self._services
         feed = EventFeed()
-        async with services.commit_feed.follow_execution(
-            services.hints, self.execution_id, feed
+        async with services.shards.commit_feed.follow_execution(
+            services.messages.hints, self.execution_id, feed
         ) as ears:
             async for page in self._iterate_pages(feed, ears):
                 yield page
@@ -97,7 +98,7 @@ class HistoryFollower:
     async def _read_next_page(self, feed: EventFeed) -> list[Envelope]:
         """Return what this process has committed meanwhile, else what the ledger has."""
         page = feed.take_events(after=self.after, events_max=PAGE_EVENTS)
-        page = page or await self._services.ledger.read_events(
+        page = page or await self._services.history.ledger.read_events(
             self.execution_id, after_version=self.after, events_max=PAGE_EVENTS
         )
         if page:
@@ -194,7 +195,7 @@ class EventStream:
     async def iterate_messages(self) -> AsyncIterator[list[ServerSentEventMessage]]:
         """Yield events in order, heartbeats between them, and one last message after the end."""
         following = self._following
-        heard_at = _loop_time_s()
+        heard_at = _get_loop_time_s()
         try:
             async with AsyncExitStack() as stack:
                 progress = LatestProgress()
@@ -211,11 +212,11 @@ class EventStream:
                     messages += map(_build_progress_message, progress.take_latest())
                     if messages:
                         yield messages
-                    elif _loop_time_s() - heard_at >= HEARTBEAT_S:
+                    elif _get_loop_time_s() - heard_at >= HEARTBEAT_S:
                         yield [build_heartbeat()]
                     else:
                         continue
-                    heard_at = _loop_time_s()
+                    heard_at = _get_loop_time_s()
         except Retryable:
             # The client resumes after the last event that it has seen.
             return
@@ -252,13 +253,13 @@ async def follow(
     # Who follows from the beginning sees the end when it is there. Where roles hold for some
     # folders its playbook has to be looked at.
     is_checked = bool(begin or services.path_prefixes)
-    if is_checked or not services.commit_feed.is_accepted(execution_id, owner):
+    if is_checked or not services.shards.commit_feed.is_accepted(execution_id, owner):
         row = await execution_lookup.get_execution_row(services, execution_id)
         execution_id, is_over = row["execution_id"], views.is_terminal(row)
     client = get_client_address(request)
-    seat = take_follower_seat(services, client, execution_id)
+    seat = take_follower_seat(services.admission, client, execution_id)
     following = HistoryFollower(services, ExecutionId(execution_id), after=begin, is_over=is_over)
-    hints = services.hints if has_progress else None
+    hints = services.messages.hints if has_progress else None
     has_values = await hidden_values.may_read_values(services, following.execution_id)
     pages = EventStream(
         following, types=types, hints=hints, has_values=has_values
@@ -287,30 +288,30 @@ async def stream_pages(
             yield b"".join(message.encode() for message in page)
 
 
-def take_follower_seat(services: ApiServices, client: str, execution_id: str) -> FollowerSeat:
+def take_follower_seat(admission: AdmissionLimits, client: str, execution_id: str) -> FollowerSeat:
     """Take a place at once, so that of many requests together none too many is admitted.
 
     Raises an `ApiError` for one too many: of all, of this client, or of this execution.
     """
-    seats, most = services.follower_limiter, services.follower_limits
+    seats, most = admission.follower_limiter, admission.follower_limits
     if not seats.has_seat(most):
-        raise _too_many_followers_error(
+        raise _build_too_many_followers_error(
             HTTPStatus.SERVICE_UNAVAILABLE, f"{most.all} clients follow executions already"
         )
     if not seats.has_client_seat(client, most):
-        raise _too_many_followers_error(
+        raise _build_too_many_followers_error(
             HTTPStatus.TOO_MANY_REQUESTS,
             f"this client's address follows {most.client} executions already, which is its share",
         )
     if not seats.has_execution_seat(execution_id, most):
-        raise _too_many_followers_error(
+        raise _build_too_many_followers_error(
             HTTPStatus.TOO_MANY_REQUESTS,
             f"{most.execution} clients follow execution {execution_id} already, which is its share",
         )
     return seats.hold_seat(client, execution_id)
 
 
-def _too_many_followers_error(status: HTTPStatus, detail: str) -> ApiError:
+def _build_too_many_followers_error(status: HTTPStatus, detail: str) -> ApiError:
     return ApiError(
         status,
         code="too_many_streams",
@@ -322,7 +323,7 @@ def _too_many_followers_error(status: HTTPStatus, detail: str) -> ApiError:
 def _check_event_types(types: list[str]) -> frozenset[str]:
     unknown = sorted(item for item in types if find_event_class(item) is None)
     if unknown:
-        raise bad_request_error(
+        raise build_bad_request_error(
             f"no event is of type {unknown[0]!r}", hint="noetl schema lists the types of events"
         )
     return frozenset(types)
@@ -348,7 +349,7 @@ def build_heartbeat() -> ServerSentEventMessage:
     return ServerSentEventMessage(data=None, comment="alive")
 
 
-def _loop_time_s() -> float:
+def _get_loop_time_s() -> float:
     return asyncio.get_running_loop().time()
 
 

@@ -192,7 +192,7 @@ async def _list_silent_kinds(
 
     None are listed of a playbook that is not kept any more, or that has no such step.
     """
-    entry = await services.catalog.find_playbook(
+    entry = await services.playbooks.catalog.find_playbook(
         row["path"], version=version or None, **services.tenant_scope
     )
     if entry is None:

@@ -20,7 +20,7 @@ from noetl_contracts.log_chunks import (
     build_chunk_prefix,
     parse_chunk_name,
 )
-from noetl_planner.api.http.problems import AnyRequest, bad_request_error, get_client_address
+from noetl_planner.api.http.problems import AnyRequest, build_bad_request_error, get_client_address
 from noetl_planner.api.http.services import Services
 from noetl_planner.api.lookup import execution_lookup
 from noetl_planner.api.watch import log_chunks
@@ -102,13 +102,13 @@ async def list_lines(
 ) -> LogPage:
     """List lines that tasks wrote, of all steps or of one; 404 for a step that there is not."""
     row = await execution_lookup.get_execution_row(services, execution_id)
-    known = ExecutionId(row["execution_id"])
-    cursor = _parse_cursor(known, after)
+    checked_id = ExecutionId(row["execution_id"])
+    cursor = _parse_cursor(checked_id, after)
     if step is not None and cursor is None:
         await execution_lookup.check_step_name(
-            services, known, path=row["path"], version=row.get("catalog_version"), step=step
+            services, checked_id, path=row["path"], version=row.get("catalog_version"), step=step
         )
-    chunks = LogChunks(services, known, step=step)
+    chunks = LogChunks(services, checked_id, step=step)
     names = await chunks.list_names()
     note = "" if names else await log_chunks.explain_absence(services, row, step)
     if cursor is not None:
@@ -127,7 +127,7 @@ async def list_lines(
             break
         names = names[1:]
     return LogPage(
-        execution_id=known,
+        execution_id=checked_id,
         lines=lines,
         next_after=str(cursor or ""),
         has_more=bool(names),
@@ -151,16 +151,16 @@ async def follow_lines(
     Who connects again may get lines of the last minutes once more.
     """
     row = await execution_lookup.get_execution_row(services, execution_id)
-    known = ExecutionId(row["execution_id"])
-    cursor = _parse_cursor(known, last_event_id or after)
+    checked_id = ExecutionId(row["execution_id"])
+    cursor = _parse_cursor(checked_id, last_event_id or after)
     if step is not None and cursor is None:
         await execution_lookup.check_step_name(
-            services, known, path=row["path"], version=row.get("catalog_version"), step=step
+            services, checked_id, path=row["path"], version=row.get("catalog_version"), step=step
         )
     client = get_client_address(request)
-    seat = take_follower_seat(services, client, known)
+    seat = take_follower_seat(services.admission, client, checked_id)
     follower = LogFollower(
-        LogChunks(services, known, step=step),
+        LogChunks(services, checked_id, step=step),
         services,
         after=None if cursor is None else cursor.name,
     )
@@ -168,7 +168,7 @@ async def follow_lines(
         stream_pages(
             _iterate_messages(follower),
             seat,
-            StreamAccess(request.scope, services, known),
+            StreamAccess(request.scope, services, checked_id),
         ),
         media_type="text/event-stream",
         headers=STREAM_HEADERS,
@@ -260,7 +260,7 @@ def _parse_cursor(execution_id: ExecutionId, text: str | None) -> LogCursor | No
     place, _, lines = text.partition("@")
     name = parse_chunk_name(build_chunk_prefix(execution_id) + place)
     if name is None or not (lines.isascii() and lines.isdigit()):
-        raise bad_request_error(
+        raise build_bad_request_error(
             f"{text[:80]!r} is no place in the logs of an execution",
             hint="give the next_after of a page, or the id of the last message of the stream",
         )

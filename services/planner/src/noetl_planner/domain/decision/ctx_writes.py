@@ -20,7 +20,7 @@ from noetl_replay.state import CommandState, StepState
 WORKLOAD_BYTES_MAX = 4 * 1024 * 1024
 
 
-def make_too_large_error(step: str, message: str) -> ErrorObject:
+def build_ctx_too_large_error(step: str, message: str) -> ErrorObject:
     """Make the error of a value that exceeds what there is room for."""
     return ErrorObject(kind="payload_too_large", code="TOO_LARGE", step=step, message=message)
 
@@ -51,7 +51,7 @@ def store_ctx_patch(
     size = len(codec.encode_json({**draft.state.ctx, **values}))
     if size <= draft.limits.ctx_bytes_max:
         return values, None
-    return {}, make_too_large_error(
+    return {}, build_ctx_too_large_error(
         step,
         f"step {step!r}: writing {', '.join(f'ctx.{key}' for key in patch)} would make ctx "
         f"{size} bytes long, {draft.limits.ctx_bytes_max} is the limit: leave large values in the "
@@ -74,7 +74,7 @@ def find_workload_error(workload: Mapping[str, Any], *, step: str) -> ErrorObjec
     size = len(codec.encode_json(workload))
     if size <= WORKLOAD_BYTES_MAX:
         return None
-    return make_too_large_error(
+    return build_ctx_too_large_error(
         step,
         f"the merged workload takes {size} bytes, {WORKLOAD_BYTES_MAX} is the limit: "
         "keep bulk data in a table or an object, and hand its name over",

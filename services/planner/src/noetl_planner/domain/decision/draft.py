@@ -108,13 +108,13 @@ class ReadBudget:
         count = sum(self._of_fact.values())
         if count > self._bytes_max:
             text = f"{count} bytes of values kept by reference, {self._bytes_max} is the limit"
-            raise LimitExceededError(_fact_limit_message(text), kind="payload_too_large")
+            raise LimitExceededError(_build_fact_limit_message(text), kind="payload_too_large")
         if len(self._of_fact) > self._values_max:
             text = f"more than {self._values_max} values kept by reference"
-            raise LimitExceededError(_fact_limit_message(text))
+            raise LimitExceededError(_build_fact_limit_message(text))
 
 
-def _fact_limit_message(text: str) -> str:
+def _build_fact_limit_message(text: str) -> str:
     return (
         f"what follows from one event looks into {text}: name fewer of them in templates of the "
         "planner, a loop's result instead of its items', and let tasks read the others"
@@ -307,12 +307,12 @@ class DecisionDraft:
             schema_name=build_schema_name(event),
             schema_version=get_schema_version(event),
             event_time=self.now,
-            producer=self._event_producer(event),
+            producer=self._get_event_producer(event),
             event=event,
             causation_id=self._causation_id,
             correlation_id=self.correlation_id,
             idempotency_key=build_event_key(event),
-            meta=self._event_meta(),
+            meta=self._build_event_meta(),
         )
         sealed = seal_envelope(envelope, state.checksum)
         self.state = fold_event(state, sealed)
@@ -321,12 +321,12 @@ class DecisionDraft:
             self._causation_id, self._is_fact_new = sealed.event_id, False
         return sealed
 
-    def _event_producer(self, event: Event) -> str:
+    def _get_event_producer(self, event: Event) -> str:
         if self._reporter is not None and type(event) in REPORTED_EVENTS:
             return self._reporter
         return self.stamp.producer
 
-    def _event_meta(self) -> dict[str, Any]:
+    def _build_event_meta(self) -> dict[str, Any]:
         """Name who asked, and at the begin the trace: commands and facts about them carry it."""
         meta: dict[str, Any] = {}
         if self.state.version == 0 and self.traceparent is not None:

@@ -166,11 +166,11 @@ def view_output(
         MISSING if is_empty else shown,
         kind=shown.kind if isinstance(shown, ResultView) else "python",
         error=codec.to_builtins(failure) if failure is not None else None,
-        meta=_output_meta(draft, step),
+        meta=_build_output_meta(draft, step),
     )
 
 
-def _output_meta(draft: DecisionDraft, step: StepState) -> dict[str, Any]:
+def _build_output_meta(draft: DecisionDraft, step: StepState) -> dict[str, Any]:
     """Tell which attempt gave a step's outcome, and how long its run took so far."""
     if step.started_at is None:
         return {}
@@ -258,7 +258,7 @@ def render_value(value: Any, names: TemplateScope, *, step: str, field: str) -> 
     try:
         return json_render.render_as_json(value, names)
     except TemplateError as error:
-        raise _template_refusal(error, step, field) from error
+        raise _build_template_refusal(error, step, field) from error
 
 
 def is_condition_true(
@@ -276,7 +276,7 @@ def evaluate_condition(
     try:
         return compile_condition(condition).evaluate_condition(names)
     except TemplateError as error:
-        raise _template_refusal(error, step, field) from error
+        raise _build_template_refusal(error, step, field) from error
 
 
 def check_bounded_number(
@@ -284,18 +284,18 @@ def check_bounded_number(
 ) -> int:
     """Admit a rendered number within its bounds; `limit` names the one that `most` is."""
     try:
-        found = int(value)
+        number = int(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise Refusal.for_step(
             "validation", step, f"{field}: {value!r:.80} is not a number"
         ) from error
-    if limit is not None and found > most:
-        raise Refusal.for_limit(limit, step, f"{field}: {found} exceeds the limit of {most}")
-    if not least <= found <= most:
+    if limit is not None and number > most:
+        raise Refusal.for_limit(limit, step, f"{field}: {number} exceeds the limit of {most}")
+    if not least <= number <= most:
         raise Refusal.for_step(
-            "validation", step, f"{field}: {found} is not within {least} and {most}"
+            "validation", step, f"{field}: {number} is not within {least} and {most}"
         )
-    return found
+    return number
 
 
 def find_fanin_counters(draft: DecisionDraft, step: str) -> dict[str, Any] | None:
@@ -335,5 +335,5 @@ def make_loop_result(
     return ResultEnvelope(status="ok", context=result_envelope.build_inline_context(loop_result))
 
 
-def _template_refusal(error: TemplateError, step: str, field: str) -> Refusal:
+def _build_template_refusal(error: TemplateError, step: str, field: str) -> Refusal:
     return Refusal.for_step(error.kind, step, describe_location(error, step=step, field=field))

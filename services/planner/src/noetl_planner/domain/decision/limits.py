@@ -72,7 +72,7 @@ def find_run_timeout(draft: DecisionDraft, run: RunState) -> ErrorObject | None:
     if run.expires_at is None or draft.now < run.expires_at:
         return None
     lasted_s = max(0.0, (run.expires_at - run.entered_at).total_seconds())
-    return _timeout_error(
+    return _build_timeout_error(
         run.step,
         f"step {run.step!r} did not end within {lasted_s:g} s: "
         "give it a longer spec.timeout or a later lifecycle.deadline_s",
@@ -85,7 +85,7 @@ def find_execution_timeout(draft: DecisionDraft) -> ErrorObject | None:
     if state.expires_at is None or state.started_at is None or draft.now < state.expires_at:
         return None
     lasted_s = (state.expires_at - state.started_at).total_seconds()
-    return _timeout_error(
+    return _build_timeout_error(
         None,
         f"the execution did not end within {lasted_s:g} s: give it a longer executor.spec.timeout",
     )
@@ -110,7 +110,7 @@ def _parse_duration(rendered: Any, step: str, field: str) -> timedelta:
     return timedelta(seconds=seconds)
 
 
-def _timeout_error(step: str | None, message: str) -> ErrorObject:
+def _build_timeout_error(step: str | None, message: str) -> ErrorObject:
     return ErrorObject(kind="timeout", code="TIMEOUT", step=step, message=message, retryable=True)
 
 

@@ -10,8 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from noetl_contracts import ids
-from noetl_contracts.events import loop_events as events
-from noetl_contracts.events import loop_events as stage_events
+from noetl_contracts.events import loop_events
 from noetl_contracts.status import StageKind
 from noetl_planner.domain.decision import evaluation
 from noetl_planner.domain.decision.draft import DecisionDraft
@@ -40,7 +39,7 @@ def start_cursor_loop(draft: DecisionDraft, run: RunState) -> None:
         policy, slots = items.build_claims_policy(policy, slots), 1
     stage_id = ids.derive_stage_id(run.run_id)
     draft.append_event(
-        stage_events.StageOpened(
+        loop_events.StageOpened(
             stage_id=stage_id,
             run_id=run.run_id,
             step=run.step,
@@ -51,7 +50,7 @@ def start_cursor_loop(draft: DecisionDraft, run: RunState) -> None:
         )
     )
     draft.append_event(
-        events.LoopStarted(
+        loop_events.LoopStarted(
             step=run.step,
             run_id=run.run_id,
             mode=loop.spec.mode,

@@ -7,8 +7,6 @@ from noetl_contracts import ids
 from noetl_contracts.commands.loop_collections import CollectionCut, TakenItems
 from noetl_contracts.errors import KINDS_NOT_RETRIED, ErrorObject
 from noetl_contracts.events import frame_events, loop_events
-from noetl_contracts.events import loop_events as events
-from noetl_contracts.events import loop_events as stage_events
 from noetl_contracts.ids import FrameId, StageId
 from noetl_contracts.requests import facts
 from noetl_contracts.status import FrameStatus, StageKind
@@ -112,11 +110,11 @@ def start_frame_loop(draft: DecisionDraft, run: RunState) -> RunOutcome | None:
     definition = draft.program.steps[run.step]
     loop = items.get_step_loop(definition)
     names = evaluation.build_scope(draft)
-    taken = reruns.find_taken_items(draft.state, run)
-    source = _find_rows_to_run(taken) or loop_collections.render_collection(
+    taken_items = reruns.find_taken_items(draft.state, run)
+    source = _find_rows_to_run(taken_items) or loop_collections.render_collection(
         draft, loop, names, step=run.step
     )
-    total = source.total if taken is None else taken.total
+    total = source.total if taken_items is None else taken_items.total
     policy = policies.render_frame_policy(
         loop.spec.frame, names, step=run.step, within="loop.spec.frame"
     )
@@ -124,9 +122,9 @@ def start_frame_loop(draft: DecisionDraft, run: RunState) -> RunOutcome | None:
     is_fanout = loop.spec.mode == "fanout"
     if loop.spec.mode not in MODES:
         policy = items.build_items_policy(definition, {}, total, in_flight)
-    if taken is not None and taken.frames is not None:
+    if taken_items is not None and taken_items.frames is not None:
         cut = CollectionCut(
-            items=source.total, units=taken.frames.cut.units, layout_ref=taken.todo_ref
+            items=source.total, units=taken_items.frames.cut.units, layout_ref=taken_items.todo_ref
         )
     else:
         cut, source = loop_collections.cut_collection(
@@ -134,14 +132,14 @@ def start_frame_loop(draft: DecisionDraft, run: RunState) -> RunOutcome | None:
         )
     if is_fanout:
         policy["max_attempts"] = _render_shard_retries(loop, names, run.step) + 1
-    if taken is None and loop.spec.mode in MODES and items.is_local_loop(definition):
+    if taken_items is None and loop.spec.mode in MODES and items.is_local_loop(definition):
         attempts_max = int(policy.get("max_attempts", 1))
         policy, cut = items.build_units_policy(
             definition, policy, cut, in_flight=in_flight, attempts_max=attempts_max
         )
     stage_id = ids.derive_stage_id(run.run_id)
     draft.append_event(
-        stage_events.StageOpened(
+        loop_events.StageOpened(
             stage_id=stage_id,
             run_id=run.run_id,
             step=run.step,
@@ -153,7 +151,7 @@ def start_frame_loop(draft: DecisionDraft, run: RunState) -> RunOutcome | None:
     )
     counts_frames = policy.get("process") == "frame"
     draft.append_event(
-        events.LoopStarted(
+        loop_events.LoopStarted(
             step=run.step,
             run_id=run.run_id,
             mode=loop.spec.mode,
@@ -163,7 +161,7 @@ def start_frame_loop(draft: DecisionDraft, run: RunState) -> RunOutcome | None:
             cut=cut,
             counts_frames=counts_frames,
             notes=source.notes,
-            taken=taken,
+            taken=taken_items,
             **loop_collections.store_collection(draft, source, may_inline=False),
         )
     )

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from noetl_contracts import codec
 from noetl_contracts.commands.loop_collections import CollectionCut, InnerCut
-from noetl_contracts.events import loop_events as events
+from noetl_contracts.events import loop_events
 from noetl_planner.domain.decision import evaluation, limits
 from noetl_planner.domain.decision.draft import DecisionDraft
 from noetl_planner.domain.decision.evaluation import RunOutcome
@@ -88,25 +88,25 @@ def start_item_loop(draft: DecisionDraft, run: RunState) -> RunOutcome | None:
     """Resolve the collection of a loop over items, and issue its first items."""
     loop = get_step_loop(draft.program.steps[run.step])
     names = evaluation.build_scope(draft)
-    taken = reruns.find_taken_items(draft.state, run)
-    if taken is not None:
+    taken_items = reruns.find_taken_items(draft.state, run)
+    if taken_items is not None:
         draft.append_event(
-            events.LoopStarted(
+            loop_events.LoopStarted(
                 step=run.step,
                 run_id=run.run_id,
                 mode=loop.spec.mode,
                 max_in_flight=render_in_flight(draft, loop, names, run.step),
-                total=taken.total,
-                collection_ref=taken.collection_ref,
-                collection_form=taken.collection_form,
-                taken=taken,
+                total=taken_items.total,
+                collection_ref=taken_items.collection_ref,
+                collection_form=taken_items.collection_form,
+                taken=taken_items,
                 may_batch=batches.may_batch_items(draft.program.steps[run.step], loop),
             )
         )
         return continue_item_loop(draft, run)
     source = loop_collections.render_collection(draft, loop, names, step=run.step)
     draft.append_event(
-        events.LoopStarted(
+        loop_events.LoopStarted(
             step=run.step,
             run_id=run.run_id,
             mode=loop.spec.mode,
@@ -142,8 +142,8 @@ def finish_loop(draft: DecisionDraft, run: RunState, *, collects: bool) -> RunOu
         return None
     loop = loop_ends.get_loop(run)
     stage = draft.state.stages.get(loop.stage_id) if loop.stage_id is not None else None
-    taken = reruns.find_taken_items(draft.state, run)
-    stats = codec.to_builtins(loop_ends.count_loop_stats(loop, stage, taken))
+    taken_items = reruns.find_taken_items(draft.state, run)
+    stats = codec.to_builtins(loop_ends.count_loop_stats(loop, stage, taken_items))
     return loop_ends.end_loop(
         draft, run, evaluation.make_loop_result([], stats, loop_ends.build_fanin_counters(loop))
     )

@@ -223,10 +223,14 @@ def _cut_by_hash(
     items = read_items(draft, source)
     hashes = [_hash_fields(item, fields) for item in items]
     distinct = sorted(set(hashes))
-    own = {one: index for index, one in enumerate(distinct)} if len(distinct) <= partitions else {}
+    own = (
+        {item_hash: index for index, item_hash in enumerate(distinct)}
+        if len(distinct) <= partitions
+        else {}
+    )
     places: dict[int, list[int]] = {}
-    for place, one in enumerate(hashes):
-        places.setdefault(own.get(one, one % partitions), []).append(place)
+    for place, item_hash in enumerate(hashes):
+        places.setdefault(own.get(item_hash, item_hash % partitions), []).append(place)
     order: list[int] = []
     offsets = [0]
     for partition in sorted(places):

@@ -5,8 +5,6 @@ from typing import Any
 from noetl_contracts.commands.loop_collections import TakenItems
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import loop_events
-from noetl_contracts.events import loop_events as events
-from noetl_contracts.events import loop_events as stage_events
 from noetl_contracts.ids import StageId
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.status import FrameStatus, RunStatus, StageStatus
@@ -19,7 +17,7 @@ from noetl_replay.state import LoopState, RunState, StageState
 
 def count_loop_stats(
     loop: LoopState, stage: StageState | None = None, taken: TakenItems | None = None
-) -> events.LoopStats:
+) -> loop_events.LoopStats:
     """Count a loop's units as templates see them; a stage adds its frames, and those taken over."""
     about: dict[str, int] = {}
     if stage is not None:
@@ -27,7 +25,7 @@ def count_loop_stats(
         about = {"frames": stage.frames + whole, "frames_failed": stage.frames_failed}
         if loop.cut is None:
             about["rows_claimed"] = stage.rows
-    return events.LoopStats(
+    return loop_events.LoopStats(
         total=loop.total,
         success=loop.success,
         failed=loop.failed,
@@ -78,9 +76,9 @@ def end_loop(
         "stage_id": loop.stage_id,
     }
     if error is None:
-        draft.append_event(events.LoopDone(**about))
+        draft.append_event(loop_events.LoopDone(**about))
         return RunOutcome(status=RunStatus.COMPLETED)
-    draft.append_event(events.LoopFailed(error=error, **about))
+    draft.append_event(loop_events.LoopFailed(error=error, **about))
     return RunOutcome(status=RunStatus.FAILED, error=error)
 
 
@@ -99,7 +97,7 @@ def close_stage(draft: DecisionDraft, stage: StageState, status: StageStatus) ->
         ):
             commands.abandon_frame(draft, frame_state, "cancelled")
     draft.append_event(
-        stage_events.StageClosed(
+        loop_events.StageClosed(
             stage_id=stage.stage_id,
             run_id=stage.run_id,
             step=stage.step,

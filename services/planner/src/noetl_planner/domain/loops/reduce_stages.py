@@ -5,9 +5,7 @@ from typing import Any
 from noetl_contracts import codec, ids
 from noetl_contracts.commands.loop_collections import CollectionCut
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.events import loop_events as events
-from noetl_contracts.events import loop_events as stage_events
-from noetl_contracts.events import step_events
+from noetl_contracts.events import loop_events, step_events
 from noetl_contracts.ids import RunId, StageId
 from noetl_contracts.payloads import PayloadRef
 from noetl_contracts.requests import facts
@@ -45,7 +43,7 @@ def start_reduce(draft: DecisionDraft, run: RunState) -> RunOutcome | None:
         reduce.spec.frame, names, step=run.step, within="reduce.spec.frame"
     )
     draft.append_event(
-        stage_events.StageOpened(
+        loop_events.StageOpened(
             stage_id=stage_id,
             run_id=run.run_id,
             step=run.step,
@@ -240,7 +238,7 @@ def _open_level(
     max_in_flight: int,
 ) -> None:
     draft.append_event(
-        events.ReduceLevelOpened(
+        loop_events.ReduceLevelOpened(
             step=run.step,
             run_id=run.run_id,
             stage_id=ids.derive_stage_id(run.run_id),

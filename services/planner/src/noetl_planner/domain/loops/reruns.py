@@ -73,10 +73,10 @@ def find_next_items(
     draft: DecisionDraft, run: RunState, loop: LoopState, count: int
 ) -> Sequence[int]:
     """Return the next items that were never issued, so many at most; raises `PayloadNeeded`."""
-    taken = find_taken_items(draft.state, run)
-    if taken is None:
+    taken_items = find_taken_items(draft.state, run)
+    if taken_items is None:
         return range(loop.next_index, min(loop.total, loop.next_index + count))
-    todo: list[int] = draft.get_stored_value(taken.todo_ref)
+    todo: list[int] = draft.get_stored_value(taken_items.todo_ref)
     place = bisect_left(todo, loop.next_index)
     return todo[place : place + count]
 
@@ -87,10 +87,10 @@ def find_next_unit(
     """Return the unit to hand out next, or None after the last; raises `PayloadNeeded`."""
     if loop.next_index >= cut.units:
         return None
-    taken = find_taken_items(draft.state, run)
-    if taken is None:
+    taken_items = find_taken_items(draft.state, run)
+    if taken_items is None:
         return loop.next_index
-    offsets: list[int] = draft.get_stored_value(taken.todo_ref)["offsets"]
+    offsets: list[int] = draft.get_stored_value(taken_items.todo_ref)["offsets"]
     # The last offset that is where the next unit begins is that of a unit with rows.
     begins_at = offsets[loop.next_index]
     if begins_at >= offsets[-1]:
@@ -100,8 +100,12 @@ def find_next_unit(
 
 def count_all_items(state: ExecutionState, run: RunState, cut: CollectionCut) -> int:
     """Return how many items the whole collection of a cut loop has."""
-    taken = find_taken_items(state, run)
-    return cut.items if taken is None or taken.frames is None else taken.frames.cut.items
+    taken_items = find_taken_items(state, run)
+    return (
+        cut.items
+        if taken_items is None or taken_items.frames is None
+        else taken_items.frames.cut.items
+    )
 
 
 class LoopOutcome(Struct, frozen=True, kw_only=True):

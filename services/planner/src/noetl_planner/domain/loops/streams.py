@@ -127,7 +127,7 @@ def end_collected_target(
     if status is RunStatus.COMPLETED:
         draft.append_event(loop_events.LoopDone(**about))
     else:
-        error = fact.error or _chunk_failure_error(run.step, loop, loop.first_error)
+        error = fact.error or _build_chunk_failure_error(run.step, loop, loop.first_error)
         draft.append_event(loop_events.LoopFailed(error=error, **about))
     step_end_events.emit_custom_events(draft, run, status)
     draft.append_event(
@@ -140,7 +140,7 @@ def abort_stream(draft: DecisionDraft, run: RunState, error: ErrorObject) -> Str
     """End a stream at once, with all that handles its chunks."""
     producer = _get_producer(draft, run)
     if run is not producer:
-        error = _chunk_failure_error(producer.step, _view_as_loop(producer), error)
+        error = _build_chunk_failure_error(producer.step, _view_as_loop(producer), error)
     _cancel_stream_commands(draft, producer)
     for target in _list_targets(draft, producer):
         draft.append_event(
@@ -294,14 +294,16 @@ def _stream_outcome(draft: DecisionDraft, producer: RunState) -> RunOutcome:
         error_object = policies.find_loop_failure(
             draft.program.steps[producer.step], shown, _chunk_stats(shown)
         )
-        error = error_object and _chunk_failure_error(
+        error = error_object and _build_chunk_failure_error(
             producer.step, shown, stream_state.first_error
         )
     status = RunStatus.COMPLETED if error is None else RunStatus.FAILED
     return RunOutcome(status=status, error=error)
 
 
-def _chunk_failure_error(name: str, loop: LoopState, first: ErrorObject | None) -> ErrorObject:
+def _build_chunk_failure_error(
+    name: str, loop: LoopState, first: ErrorObject | None
+) -> ErrorObject:
     message = f"{loop.failed} of {loop.total} chunks of step {name!r} failed"
     if first is not None:
         message += f"; the first: {first.message}"

@@ -7,7 +7,7 @@ nudge makes the parent ask again, and a child that has ended answers again.
 from noetl_contracts import codec
 from noetl_contracts.commands.waits import ChildWait, ParentLink
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.events import command_events as events
+from noetl_contracts.events import command_events
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.requests import facts
@@ -21,7 +21,7 @@ ASKED_AGAIN_MAX = 500
 SILENCE_S = 60
 
 
-def execution_depth(draft: DecisionDraft) -> int:
+def compute_execution_depth(draft: DecisionDraft) -> int:
     """Return how many ancestors wait for this execution."""
     parent = draft.state.parent
     return parent.depth if parent is not None else 0
@@ -36,7 +36,7 @@ def start_child(
         return child_state.child_execution_id
     child_id = draft.new_execution_id()
     draft.append_event(
-        events.ChildStarted(
+        command_events.ChildStarted(
             child_execution_id=child_id,
             command_id=command_state.command_id,
             run_id=command_state.run_id,
@@ -85,8 +85,8 @@ def repeat_child_requests(draft: DecisionDraft) -> None:
     windows = -(-len(children) // ASKED_AGAIN_MAX) or 1
     first = ASKED_AGAIN_MAX * (int(draft.now.timestamp() // SILENCE_S) % windows)
     for child in children[first : first + ASKED_AGAIN_MAX]:
-        key = f"child/{child.child_execution_id}/again/{_current_instant_ms(draft)}"
-        _request_child(draft, child, depth=execution_depth(draft) + 1, key=key)
+        key = f"child/{child.child_execution_id}/again/{_get_instant_ms(draft)}"
+        _request_child(draft, child, depth=compute_execution_depth(draft) + 1, key=key)
 
 
 def cancel_child_of_command(
@@ -115,7 +115,7 @@ def _cancel_child(draft: DecisionDraft, child: ChildState, reason: str) -> None:
     draft.send_fact(
         child.child_execution_id,
         facts.CancelRequested(reason=reason, requested_by=REQUESTED_BY),
-        key=f"child/{child.child_execution_id}/cancel/{_current_instant_ms(draft)}",
+        key=f"child/{child.child_execution_id}/cancel/{_get_instant_ms(draft)}",
     )
 
 
@@ -126,7 +126,7 @@ def report_to_parent(draft: DecisionDraft, *, is_repeated: bool = False) -> None
     if parent is None:
         return
     is_well = state.status is ExecutionStatus.COMPLETED
-    again = f"/again/{_current_instant_ms(draft)}" if is_repeated else ""
+    again = f"/again/{_get_instant_ms(draft)}" if is_repeated else ""
     draft.send_fact(
         parent.execution_id,
         facts.ChildEnded(
@@ -179,6 +179,6 @@ def find_child_error(fact: facts.ChildEnded, *, path: str) -> ErrorObject | None
             )
 
 
-def _current_instant_ms(draft: DecisionDraft) -> int:
+def _get_instant_ms(draft: DecisionDraft) -> int:
     """Tell this occasion from others: the stream takes each message once."""
     return int(draft.now.timestamp() * 1000)

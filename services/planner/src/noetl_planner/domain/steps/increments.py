@@ -78,11 +78,11 @@ def _compute_increment(draft: DecisionDraft, run: RunState, incremental: Increme
 
 def _parse_lag(lag: Any, type_: StateType) -> float:
     is_number = type_ is StateType.INTEGER
-    found = coercion.coerce_integer(lag) if is_number else coercion.coerce_duration_s(lag)
-    if found is None:
+    parsed_lag = coercion.coerce_integer(lag) if is_number else coercion.coerce_duration_s(lag)
+    if parsed_lag is None:
         wanted = "a whole number" if is_number else "a number of seconds or a duration such as 2h"
         raise StateValueError(f"lag {lag!r:.80} is not {wanted}")
-    return found
+    return parsed_lag
 
 
 def _build_backfill(name: str, type_: StateType, backfill: IncrementRange) -> Increment:

@@ -54,7 +54,7 @@ def find_loop_failure(step: Step, loop: LoopState, stats: LoopStats) -> ErrorObj
     """Return the loop's error, or None when its outcome is ok."""
     policy = select_failure_policy(step)
     if any(slot.has_failed for slot in loop.slots):
-        return _loop_failure_error(step, loop, stats)
+        return _build_loop_failure_error(step, loop, stats)
     if policy.mode == "best_effort":
         return None
     total, success, failed = count_loop_units(loop)
@@ -62,7 +62,7 @@ def find_loop_failure(step: Step, loop: LoopState, stats: LoopStats) -> ErrorObj
     success_min = _parse_unit_bound(policy, "min_success", total, step.step)
     if failed <= failed_max and success >= success_min:
         return None
-    return _loop_failure_error(step, loop, stats)
+    return _build_loop_failure_error(step, loop, stats)
 
 
 def has_exceeded_failures(step: Step, loop: LoopState) -> bool:
@@ -87,7 +87,7 @@ def count_loop_units(loop: LoopState) -> tuple[int, int, int]:
     return loop.total, loop.success, loop.failed
 
 
-def _loop_failure_error(step: Step, loop: LoopState, stats: LoopStats) -> ErrorObject:
+def _build_loop_failure_error(step: Step, loop: LoopState, stats: LoopStats) -> ErrorObject:
     first = loop.first_error
     message = f"{stats.failed} of {stats.total} units of loop {step.step!r} failed"
     if first is not None:

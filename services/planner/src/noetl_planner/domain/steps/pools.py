@@ -65,14 +65,14 @@ def find_pool_error(pool_demands: Iterable[PoolDemand], pools: Pools) -> ErrorOb
         if not pools.has_pool(wish.pool):
             known_names = ", ".join(sorted(pools.pool_names))
             guess = spelling.suggest_word(wish.pool, pools.pool_names)
-            return _pool_error(
+            return _build_pool_error(
                 wish,
                 f"there is no pool {wish.pool!r} here"
                 + (f" ({guess})" if guess else "")
                 + f"; the pools are {known_names}",
             )
         if wish.needs_stream is not None and wish.pool in pools.by_http:
-            return _pool_error(
+            return _build_pool_error(
                 wish,
                 f"pool {wish.pool!r} is served over HTTP, and {wish.needs_stream}: "
                 "give the step a pool that is served by JetStream (spec.pool)"
@@ -104,7 +104,7 @@ def _has_several_tasks(step: Mapping[str, Any]) -> bool:
     return len(step.get("tool", ())) > 1
 
 
-def _pool_error(wish: PoolDemand, message: str) -> ErrorObject:
+def _build_pool_error(wish: PoolDemand, message: str) -> ErrorObject:
     return ErrorObject(
         kind=KIND,
         code=get_error_code(KIND),

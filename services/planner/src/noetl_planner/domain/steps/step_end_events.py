@@ -62,7 +62,7 @@ def render_business_objects(
 ) -> list[BusinessObjectChanged]:
     """Return what a step says of its objects; raises `Refusal` for what no event may hold."""
     emitted = draft.program.steps[run.step].spec.policy.emit.objects
-    found: dict[str, BusinessObjectChanged] = {}
+    object_by_place: dict[str, BusinessObjectChanged] = {}
     for index, emitted_object in enumerate(emitted):
         place = f"spec.policy.emit.objects[{index}]"
         if emitted_object.when is not None and not evaluation.is_condition_true(
@@ -70,15 +70,15 @@ def render_business_objects(
         ):
             continue
         changed = _render_business_object(draft, run, names, emitted_object, place)
-        found[changed.object_id] = changed
-    fresh = sum(name not in draft.state.objects for name in found)
+        object_by_place[changed.object_id] = changed
+    fresh = sum(name not in draft.state.objects for name in object_by_place)
     if fresh and len(draft.state.objects) + fresh > OBJECTS_MAX:
         raise Refusal.for_step(
             "limit",
             run.step,
             f"an execution may have {OBJECTS_MAX} objects: keep many of them in a table",
         )
-    return list(found.values())
+    return list(object_by_place.values())
 
 
 def _render_business_object(

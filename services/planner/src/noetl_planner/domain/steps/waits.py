@@ -22,7 +22,7 @@ from noetl_contracts.commands.waits import (
     Wait,
 )
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.events import command_events as events
+from noetl_contracts.events import command_events
 from noetl_contracts.identity import actors
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.payloads import ResultEnvelope
@@ -45,7 +45,7 @@ def park_command(
         commands.cancel_command(draft, command_state, "execution cancelled")
         return
     draft.append_event(
-        events.CommandParked(
+        command_events.CommandParked(
             command_id=command_state.command_id,
             run_id=command_state.run_id,
             step=command_state.step,
@@ -62,13 +62,13 @@ def park_command(
 
 
 def _start_child(draft: DecisionDraft, command_state: CommandState, wait: ChildWait) -> None:
-    depth = children.execution_depth(draft) + 1
+    depth = children.compute_execution_depth(draft) + 1
     if depth > CHILD_DEPTH_MAX:
         resume_command(
             draft,
             command_state,
             status=ExecutionStatus.FAILED,
-            error=_child_depth_error(command_state),
+            error=_build_child_depth_error(command_state),
         )
         return
     child = children.start_child(draft, command_state, wait, depth=depth)
@@ -82,7 +82,7 @@ def end_child(draft: DecisionDraft, fact: facts.ChildEnded) -> None:
     if child is None:
         return
     draft.append_event(
-        events.ChildEnded(
+        command_events.ChildEnded(
             child_execution_id=fact.child_execution_id,
             command_id=child.command_id,
             step=child.step,
@@ -148,7 +148,7 @@ def resume_command(
     """Send a parked command out again, with how its wait ended."""
     assert command_state.parked is not None, "only a parked command is resumed"
     draft.append_event(
-        events.CommandResumed(
+        command_events.CommandResumed(
             command_id=command_state.command_id,
             run_id=command_state.run_id,
             step=command_state.step,
@@ -219,7 +219,7 @@ def _build_wait_timeout_error(message: str) -> ErrorObject:
     return ErrorObject(kind="timeout", code="TIMEOUT", retryable=True, message=message)
 
 
-def _child_depth_error(command_state: CommandState) -> ErrorObject:
+def _build_child_depth_error(command_state: CommandState) -> ErrorObject:
     return ErrorObject(
         kind="limit",
         code="child_depth",

@@ -1,7 +1,6 @@
 """Sessions of browsers: a secret in a cookie, its digest in the store, twelve hours at most."""
 
 import hmac
-from collections import OrderedDict
 from datetime import datetime, timedelta
 
 from msgspec import Struct
@@ -10,6 +9,7 @@ from noetl_chassis import identity
 from noetl_chassis.clock import Clock
 from noetl_contracts import codec
 from noetl_contracts.identity.role_bindings import Session
+from noetl_contracts.lru_cache import LruCache
 from noetl_planner.identity.openid.token_claims import VerifiedPerson
 from noetl_storage.ports.registry_ports import Sessions
 
@@ -67,7 +67,7 @@ class BrowserSessions:
     def __init__(self, store: Sessions, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._known_by_digest: OrderedDict[str, tuple[Session, float]] = OrderedDict()
+        self._known_by_digest = LruCache[str, tuple[Session, float]](entries_max=KNOWN_MAX)
 
     async def begin_session(self, person: VerifiedPerson | TokenHolder) -> str:
         """Keep a new session, and return the secret for its cookie."""
@@ -120,12 +120,12 @@ class BrowserSessions:
         if cookie is None or len(cookie) != _SECRET_CHARACTERS or not cookie.isascii():
             return False
         digest = _digest_secret(cookie)
-        self._known_by_digest.pop(digest, None)
+        self._known_by_digest.drop_value(digest)
         return await self._store.revoke_session(digest, now=self._clock.now())
 
     async def revoke_person_sessions(self, issuer: str, subject: str) -> int:
         """End every session of a person; return how many were open."""
-        self._known_by_digest.clear()
+        self._known_by_digest.clear_values()
         return await self._store.revoke_person_sessions(issuer, subject, now=self._clock.now())
 
     async def _put_session(
@@ -148,17 +148,14 @@ class BrowserSessions:
 
     async def _find_open(self, digest: str) -> Session | None:
         now, now_s = self._clock.now(), self._clock.monotonic_s()
-        session, known_s = self._known_by_digest.get(digest, (None, 0.0))
+        session, known_s = self._known_by_digest.find_value(digest) or (None, 0.0)
         if session is not None and now_s - known_s < KNOWN_S and session.expires_at > now:
             return session
         session = await self._store.find_session(digest, now=now)
         if session is None:
-            self._known_by_digest.pop(digest, None)
+            self._known_by_digest.drop_value(digest)
             return None
-        self._known_by_digest[digest] = (session, now_s)
-        self._known_by_digest.move_to_end(digest)
-        while len(self._known_by_digest) > KNOWN_MAX:
-            self._known_by_digest.popitem(last=False)
+        self._known_by_digest.keep_value(digest, (session, now_s))
         return session
 
 

@@ -94,7 +94,7 @@ class OidcProvider:
         answer = await self._read_json(metadata.jwks_uri, dict[str, Any])
         keys = answer.get("keys")
         if not isinstance(keys, list):
-            raise refusals.provider_malformed_error(self.issuer, "publishes no key set")
+            raise refusals.build_provider_malformed_error(self.issuer, "publishes no key set")
         return [key for key in keys if isinstance(key, dict)]
 
     async def exchange_code(
@@ -133,7 +133,7 @@ class OidcProvider:
         address = f"{self.issuer.rstrip('/')}{DISCOVERY_PATH}"
         metadata = await self._read_json(address, ProviderMetadata)
         if metadata.issuer != self.issuer:
-            raise refusals.provider_malformed_error(
+            raise refusals.build_provider_malformed_error(
                 self.issuer, f"calls itself {metadata.issuer[:_SHOWN_CHARACTERS]!r}"
             )
         endpoints = (
@@ -146,7 +146,7 @@ class OidcProvider:
         )
         named = [endpoint for endpoint in endpoints if endpoint is not None]
         if not all(_is_safe_address(endpoint, self.issuer) for endpoint in named):
-            raise refusals.provider_malformed_error(
+            raise refusals.build_provider_malformed_error(
                 self.issuer, "names an endpoint that is not https"
             )
         return metadata
@@ -161,30 +161,30 @@ class OidcProvider:
                 body = await _read_bounded(answer.content)
                 status = answer.status
         except (aiohttp.ClientError, TimeoutError, OSError) as failure:
-            raise refusals.provider_unreachable_error(
+            raise refusals.build_provider_unreachable_error(
                 self.issuer, str(failure)[:_SHOWN_CHARACTERS] or type(failure).__name__
             ) from failure
         if body is None:
-            raise refusals.provider_malformed_error(
+            raise refusals.build_provider_malformed_error(
                 self.issuer, f"answered more than {ANSWER_BYTES_MAX} bytes"
             )
         if status != HTTPStatus.OK:
-            raise self._status_error(status, body)
+            raise self._build_status_error(status, body)
         try:
             return codec.decode_as(body, kind)
         except msgspec.MsgspecError as failure:
-            raise refusals.provider_malformed_error(
+            raise refusals.build_provider_malformed_error(
                 self.issuer, f"answered what is not OpenID Connect: {failure}"
             ) from failure
 
-    def _status_error(self, status: int, body: bytes) -> TokenRefused:
+    def _build_status_error(self, status: int, body: bytes) -> TokenRefused:
         if status not in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-            return refusals.provider_unreachable_error(self.issuer, f"status {status}")
+            return refusals.build_provider_unreachable_error(self.issuer, f"status {status}")
         try:
-            said = codec.decode_as(body, _ProviderError)
+            provider_error = codec.decode_as(body, _ProviderError)
         except msgspec.MsgspecError:
-            said = _ProviderError()
-        why = said.error_description or said.error or f"status {status}"
+            provider_error = _ProviderError()
+        why = provider_error.error_description or provider_error.error or f"status {status}"
         return TokenRefused(
             RefusalCode.PROVIDER_REFUSED,
             f"the identity provider refused: {why[:_SHOWN_CHARACTERS]}",

@@ -41,7 +41,7 @@ class TokenRefused(Permanent):
         self.hint = hint
 
 
-def provider_unreachable_error(issuer: str, reason: str) -> TokenRefused:
+def build_provider_unreachable_error(issuer: str, reason: str) -> TokenRefused:
     """Say that the identity provider did not answer."""
     return TokenRefused(
         RefusalCode.PROVIDER_UNREACHABLE,
@@ -50,7 +50,7 @@ def provider_unreachable_error(issuer: str, reason: str) -> TokenRefused:
     )
 
 
-def provider_malformed_error(issuer: str, reason: str) -> TokenRefused:
+def build_provider_malformed_error(issuer: str, reason: str) -> TokenRefused:
     """Say that the identity provider answered something else than OpenID Connect."""
     return TokenRefused(
         RefusalCode.PROVIDER_MALFORMED,

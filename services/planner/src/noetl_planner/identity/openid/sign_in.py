@@ -157,19 +157,19 @@ class SignIn:
             )
 
     async def _identify_person(self, tokens: CodeTokens, *, nonce: str) -> VerifiedPerson:
-        claims, said = await self.verifier.verify_id_token(
+        claims, raw_claims = await self.verifier.verify_id_token(
             tokens.id_token,
             issuer=self.config.issuer,
             client_id=self.config.client_id,
             nonce=nonce,
         )
         claim = self.config.groups_claim
-        groups = token_claims.find_groups(said, claim)
+        groups = token_claims.find_groups(raw_claims, claim)
         if groups is None and tokens.access_token:
             more = await self.provider.fetch_userinfo(tokens.access_token)
             # OpenID Connect Core 1.0, 5.3.2: the answer may be another person's.
             if more.get("sub", claims.sub) != claims.sub:
-                raise refusals.provider_malformed_error(
+                raise refusals.build_provider_malformed_error(
                     self.config.issuer, "told of another person than the one who signed in"
                 )
             groups = token_claims.find_groups(more, claim)

@@ -81,7 +81,7 @@ class TokenClaims(Struct, frozen=True, kw_only=True):
         return self.azp or self.client_id or self.cid or ""
 
 
-def malformed_error(reason: str) -> TokenRefused:
+def build_malformed_token_error(reason: str) -> TokenRefused:
     """Say that something is no token."""
     return TokenRefused(
         RefusalCode.TOKEN_MALFORMED,
@@ -93,10 +93,10 @@ def malformed_error(reason: str) -> TokenRefused:
 def parse_claims(data: bytes) -> tuple[TokenClaims, dict[str, Any]]:
     """Read the claims, as values and as they are; raises `TokenRefused`."""
     try:
-        said = codec.decode_as(data, dict[str, Any])
-        return codec.convert_value(said, TokenClaims), said
+        raw_claims = codec.decode_as(data, dict[str, Any])
+        return codec.convert_value(raw_claims, TokenClaims), raw_claims
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as failure:
-        raise malformed_error(str(failure)) from failure
+        raise build_malformed_token_error(str(failure)) from failure
 
 
 def find_groups(said: dict[str, Any], claim: str) -> tuple[str, ...] | None:
@@ -106,26 +106,28 @@ def find_groups(said: dict[str, Any], claim: str) -> tuple[str, ...] | None:
     """
     if not claim:
         return ()
-    found: Any = said.get(claim)
-    if found is None:
-        found = said
+    claim_value: Any = said.get(claim)
+    if claim_value is None:
+        claim_value = said
         for part in claim.split("."):
-            found = found.get(part) if isinstance(found, dict) else None
-    if found is None:
+            claim_value = claim_value.get(part) if isinstance(claim_value, dict) else None
+    if claim_value is None:
         return None
     try:
         groups: list[str] = codec.convert_value(
-            [found] if isinstance(found, str) else found, Groups
+            [claim_value] if isinstance(claim_value, str) else claim_value, Groups
         )
     except msgspec.MsgspecError as failure:
-        raise malformed_error(f"the claim {claim!r} holds no groups: {failure}") from failure
+        raise build_malformed_token_error(
+            f"the claim {claim!r} holds no groups: {failure}"
+        ) from failure
     return tuple(dict.fromkeys(groups))
 
 
 def build_person(claims: TokenClaims, groups: tuple[str, ...]) -> VerifiedPerson:
     """Say whom verified claims prove; raises `TokenRefused` for a subject that no log can show."""
     if not claims.sub.isprintable():
-        raise malformed_error("its subject has characters that cannot be shown")
+        raise build_malformed_token_error("its subject has characters that cannot be shown")
     return VerifiedPerson(
         kind=_tell_kind(claims),
         issuer=claims.iss,
@@ -142,7 +144,9 @@ def build_person(claims: TokenClaims, groups: tuple[str, ...]) -> VerifiedPerson
 
 def _clean_text(text: str) -> str:
     """Return what people chose for themselves as one line that changes no other text around it."""
-    shown = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+    shown = "".join(
+        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
+    )
     return shown[:NAME_CHARACTERS_MAX]
 
 

@@ -4,7 +4,6 @@ RFC 8725 says what to watch for. The header of a token chooses a key of its issu
 nothing else: addresses and keys inside a header (`jku`, `x5u`, `jwk`, `x5c`) are not looked at.
 """
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ from msgspec import Struct
 
 from noetl_chassis.clock import Clock
 from noetl_contracts import codec
+from noetl_contracts.lru_cache import LruCache
 from noetl_planner.identity.openid import token_claims
 from noetl_planner.identity.openid.refusals import RefusalCode, TokenRefused
 from noetl_planner.identity.openid.signing_keys import KEY_TYPE_BY_ALGORITHM, SigningKeys
@@ -73,44 +73,40 @@ class TokenVerifier:
         self._issuers = issuers
         self._groups_claim = groups_claim
         self._clock = clock
-        self._verified_by_digest: OrderedDict[bytes, _Verified] = OrderedDict()
+        self._verified_by_digest = LruCache[bytes, _Verified](entries_max=VERIFIED_MAX)
 
     async def verify_token(self, token: str) -> VerifiedPerson:
         """Return whom a bearer token proves; raises `TokenRefused`."""
         data = _encode_token(token)
         digest = codec.digest_bytes(data)
-        known = self._verified_by_digest.get(digest)
-        if known is not None and self._is_still_good(known):
-            self._verified_by_digest.move_to_end(digest)
-            return known.person
-        self._verified_by_digest.pop(digest, None)
-        claims, said, issuer = await self._verify_claims(data)
+        remembered = self._verified_by_digest.find_value(digest)
+        if remembered is not None and self._is_still_good(remembered):
+            return remembered.person
+        self._verified_by_digest.drop_value(digest)
+        claims, raw_claims, issuer = await self._verify_claims(data)
         _check_bearer_audience(claims, issuer)
-        groups = token_claims.find_groups(said, self._groups_claim) or ()
+        groups = token_claims.find_groups(raw_claims, self._groups_claim) or ()
         person = token_claims.build_person(claims, groups)
-        self._verified_by_digest[digest] = _Verified(
-            person, issuer, issuer.keys.generation, claims.exp + SKEW_S
-        )
-        while len(self._verified_by_digest) > VERIFIED_MAX:
-            self._verified_by_digest.popitem(last=False)
+        verified = _Verified(person, issuer, issuer.keys.generation, claims.exp + SKEW_S)
+        self._verified_by_digest.keep_value(digest, verified)
         return person
 
     async def verify_id_token(
         self, token: str, *, issuer: str, client_id: str, nonce: str
     ) -> tuple[TokenClaims, dict[str, Any]]:
         """Return the claims of the ID token of one sign-in; raises `TokenRefused`."""
-        claims, said, _ = await self._verify_claims(_encode_token(token))
+        claims, raw_claims, _ = await self._verify_claims(_encode_token(token))
         if claims.iss != issuer:
-            raise _issuer_error(claims.iss)
+            raise _build_issuer_error(claims.iss)
         if client_id not in claims.audiences or claims.azp not in {None, client_id}:
-            raise _audience_error(claims)
+            raise _build_audience_error(claims)
         if claims.nonce != nonce:
             raise TokenRefused(
                 RefusalCode.TOKEN_NONCE,
                 "the token belongs to another sign-in: its nonce differs",
                 hint="sign in again",
             )
-        return claims, said
+        return claims, raw_claims
 
     def _is_still_good(self, known: _Verified) -> bool:
         keys = known.issuer.keys
@@ -123,21 +119,21 @@ class TokenVerifier:
         signed = _read_signed(data)
         algorithm, key_id = _check_header(signed.headers())
         assert signed.payload is not None, "a compact token carries what it signs"
-        claims, said = token_claims.parse_claims(signed.payload)
+        claims, raw_claims = token_claims.parse_claims(signed.payload)
         issuer = self._issuers.get(claims.iss)
         if issuer is None:
-            raise _issuer_error(claims.iss)
+            raise _build_issuer_error(claims.iss)
         key = await issuer.keys.get_key(key_id, algorithm)
         try:
             is_signed = jws.validate_compact(signed, key, registry=_registry)
         except (JoseError, ValueError) as failure:
-            raise _signature_error(str(failure)) from failure
+            raise _build_signature_error(str(failure)) from failure
         if not is_signed:
-            raise _signature_error("the signature does not fit")
+            raise _build_signature_error("the signature does not fit")
         _check_times(claims, now_s=self._clock.now().timestamp())
         if claims.events is not None:
-            raise _type_error("a notice of events")
-        return claims, said, issuer
+            raise _build_type_error("a notice of events")
+        return claims, raw_claims, issuer
 
 
 def _encode_token(token: str) -> bytes:
@@ -148,7 +144,7 @@ def _encode_token(token: str) -> bytes:
             hint="ask the provider for fewer claims, such as only the groups that NoETL needs",
         )
     if not token.isascii():
-        raise token_claims.malformed_error("it is not ASCII")
+        raise token_claims.build_malformed_token_error("it is not ASCII")
     return token.encode()
 
 
@@ -156,7 +152,7 @@ def _read_signed(data: bytes) -> CompactSignature:
     try:
         return jws.extract_compact(data, registry=_registry)
     except (JoseError, ValueError, RecursionError) as failure:
-        raise token_claims.malformed_error(str(failure)) from failure
+        raise token_claims.build_malformed_token_error(str(failure)) from failure
 
 
 def _check_header(header: dict[str, Any]) -> tuple[str, str | None]:
@@ -169,12 +165,12 @@ def _check_header(header: dict[str, Any]) -> tuple[str, str | None]:
             hint=f"let the provider sign with one of {', '.join(KEY_TYPE_BY_ALGORITHM)}",
         )
     if "crit" in header or "b64" in header:
-        raise token_claims.malformed_error("its header asks for an extension")
+        raise token_claims.build_malformed_token_error("its header asks for an extension")
     kind = header.get("typ", "")
     if not isinstance(kind, str) or kind.lower() not in _TYPES:
-        raise _type_error(str(kind)[:64])
+        raise _build_type_error(str(kind)[:64])
     if key_id is not None and (not isinstance(key_id, str) or len(key_id) > _KEY_ID_CHARACTERS_MAX):
-        raise token_claims.malformed_error("its key has no name")
+        raise token_claims.build_malformed_token_error("its key has no name")
     return algorithm, key_id
 
 
@@ -184,7 +180,7 @@ def _check_bearer_audience(claims: TokenClaims, issuer: TrustedIssuer) -> None:
         return
     own = issuer.client_ids
     if not claims.audiences & own or (claims.azp is not None and claims.azp not in own):
-        raise _audience_error(claims)
+        raise _build_audience_error(claims)
 
 
 def _check_times(claims: TokenClaims, *, now_s: float) -> None:
@@ -203,7 +199,7 @@ def _check_times(claims: TokenClaims, *, now_s: float) -> None:
         )
 
 
-def _issuer_error(issuer: str) -> TokenRefused:
+def _build_issuer_error(issuer: str) -> TokenRefused:
     return TokenRefused(
         RefusalCode.TOKEN_ISSUER,
         f"nobody here trusts the issuer {issuer[:200]!r}",
@@ -211,7 +207,7 @@ def _issuer_error(issuer: str) -> TokenRefused:
     )
 
 
-def _audience_error(claims: TokenClaims) -> TokenRefused:
+def _build_audience_error(claims: TokenClaims) -> TokenRefused:
     audiences = ", ".join(sorted(claims.audiences))
     return TokenRefused(
         RefusalCode.TOKEN_AUDIENCE,
@@ -220,7 +216,7 @@ def _audience_error(claims: TokenClaims) -> TokenRefused:
     )
 
 
-def _type_error(kind: str) -> TokenRefused:
+def _build_type_error(kind: str) -> TokenRefused:
     return TokenRefused(
         RefusalCode.TOKEN_TYPE,
         f"the token is {kind!r}, which proves no sign-in",
@@ -228,7 +224,7 @@ def _type_error(kind: str) -> TokenRefused:
     )
 
 
-def _signature_error(reason: str) -> TokenRefused:
+def _build_signature_error(reason: str) -> TokenRefused:
     return TokenRefused(
         RefusalCode.TOKEN_SIGNATURE,
         f"the token was not signed by its issuer: {reason[:200]}",

@@ -64,10 +64,10 @@ def answer_call(call: CodeCall, home: Path) -> CodeAnswer:
 def _add_line(error: ErrorObject, problem: BaseException, source: str) -> ErrorObject:
     """Say which line of the code asked Spark for what it refused."""
     details = dict(error.details or {})
-    found = read_user_traceback(problem, source=source, file=FILE)
-    if not found.line or "line" in details:
+    user_traceback = read_user_traceback(problem, source=source, file=FILE)
+    if not user_traceback.line or "line" in details:
         return error
-    details |= {"line": found.line, "line_text": found.line_text}
+    details |= {"line": user_traceback.line, "line_text": user_traceback.line_text}
     return structs.replace(error, details=details)
 
 
@@ -151,8 +151,8 @@ def _load_main(code: str) -> Callable[..., Any]:
     if not callable(main):
         text = "field 'code' must define main(spark, inputs) or main(spark, inputs, params)"
         raise SparkRefusal("validation", text)
-    found: Callable[..., Any] = main
-    return found
+    function: Callable[..., Any] = main
+    return function
 
 
 def _hand_over_value(value: Any, lent: LentSession) -> CodeAnswer:
@@ -163,13 +163,13 @@ def _hand_over_value(value: Any, lent: LentSession) -> CodeAnswer:
         return CodeAnswer(tables=[code_call.SINGLE])
     if not isinstance(value, dict):
         return CodeAnswer(value=_to_plain_value(value))
-    frames = {str(name): _find_frame(one, lent.session) for name, one in value.items()}
-    tables = {name: one for name, one in frames.items() if one is not None}
+    frames = {str(name): _find_frame(item, lent.session) for name, item in value.items()}
+    tables = {name: item for name, item in frames.items() if item is not None}
     for name, table in tables.items():
         if not name:
             raise SparkRefusal("validation", "main returned a table without a name")
         lent.hand_over(name, table)
-    rest = {name: one for name, one in value.items() if str(name) not in tables}
+    rest = {name: item for name, item in value.items() if str(name) not in tables}
     return CodeAnswer(tables=list(tables), value=_to_plain_value(rest))
 
 

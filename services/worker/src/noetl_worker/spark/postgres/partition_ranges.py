@@ -92,7 +92,7 @@ def cut_by_bounds(column: str, kind: str, bounds: Sequence[str]) -> Iterator[str
 
 
 def _get_ordered_type(columns: Sequence[ReadColumn], column: str, about: str) -> str:
-    kinds = {one.name: one.type for one in columns}
+    kinds = {column_type.name: column_type.type for column_type in columns}
     if column not in kinds:
         hint = spelling.suggest_or_list(column, kinds, label="known:")
         text = f"{about}: partition_column '{column}' is no column of it: {hint}"

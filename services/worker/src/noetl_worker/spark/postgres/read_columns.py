@@ -99,8 +99,8 @@ def list_columns(schema: pa.Schema, array_oids: frozenset[int], *, about: str) -
 
 def list_nameless_oids(schema: pa.Schema) -> list[int]:
     """Return the types that the client has no name for, such as enums and their arrays."""
-    found = (_NAMELESS.fullmatch(_read_type(field)) for field in schema)
-    return [int(match[1]) for match in found if match is not None]
+    matches = (_NAMELESS.fullmatch(_read_type(field)) for field in schema)
+    return [int(match[1]) for match in matches if match is not None]
 
 
 def _read_type(field: pa.Field) -> str:

@@ -112,8 +112,8 @@ def _get_table(session: ArrowSession, parts: list[str], about: str) -> TableShap
             has_pages=bool(row["has_pages"]),
             has_policies=row["has_policies"],
         )
-    known = [row["name"] for row in session.fetch_rows(_QUERIES["list_tables"])]
-    hint = spelling.suggest_or_list(parts[-1], known, label="known:")
+    table_names = [row["name"] for row in session.fetch_rows(_QUERIES["list_tables"])]
+    hint = spelling.suggest_or_list(parts[-1], table_names, label="known:")
     raise SparkRefusal("validation", f"{about}: there is no table '{'.'.join(parts)}': {hint}")
 
 

@@ -26,7 +26,7 @@ def build_postgres_options(
     home: StoreAddress, *, credential: str, request: ReadRequest, snapshot: str | None = None
 ) -> dict[str, str]:
     """Write the options of a read: the credential is named, and opened by who uses it."""
-    found = {
+    postgres_options = {
         "store": home.url,
         "tenant": home.tenant_id,
         "organization": home.organization_id,
@@ -35,5 +35,5 @@ def build_postgres_options(
         "request": codec.encode_text(request),
     }
     if snapshot is not None:
-        found["snapshot"] = snapshot
-    return found
+        postgres_options["snapshot"] = snapshot
+    return postgres_options

@@ -124,23 +124,23 @@ def open_arrow_session(
 
 def build_address(fields: Mapping[str, Any], *, application: str) -> str:
     """Write a credential as libpq reads it; raises `UnusableCredential`."""
-    known = postgres_connection.build_connect_arguments(fields, application=application)
+    connect_arguments = postgres_connection.build_connect_arguments(fields, application=application)
     added = {
         "application_name": application,
         "connect_timeout": f"{postgres_connection.CONNECT_S:.0f}",
         "client_encoding": "UTF8",
     }
-    if "dsn" in known:
-        dsn = str(known["dsn"])
+    if "dsn" in connect_arguments:
+        dsn = str(connect_arguments["dsn"])
         separator = "&" if urlsplit(dsn).query else "?"
         return f"{dsn.rstrip('?')}{separator}{urlencode(added)}"
     words = {
-        "host": known["host"],
-        "port": known["port"],
-        "user": known["user"],
-        "password": known["password"],
-        "dbname": known["database"],
-        "sslmode": known["ssl"],
+        "host": connect_arguments["host"],
+        "port": connect_arguments["port"],
+        "user": connect_arguments["user"],
+        "password": connect_arguments["password"],
+        "dbname": connect_arguments["database"],
+        "sslmode": connect_arguments["ssl"],
         **added,
     }
     return " ".join(
@@ -158,12 +158,12 @@ def _decode(text: str | bytes) -> str:
 
 
 def _build_refusal(problem: adbc_driver_manager.Error, about: str) -> SparkRefusal:
-    told = {_decode(name): _decode(value) for name, value in problem.details}
+    details = {_decode(name): _decode(value) for name, value in problem.details}
     state = problem.sqlstate or _NO_STATE
-    if state == _NO_STATE or _MESSAGE not in told:
+    if state == _NO_STATE or _MESSAGE not in details:
         text = f"{about}: the connection to the database failed: {problem}"
         return SparkRefusal("db_connection", text, code="PG_08006", source="postgres")
-    text = ". ".join([told[_MESSAGE], *(told[name] for name in _DETAILS if name in told)])
+    text = ". ".join([details[_MESSAGE], *(details[name] for name in _DETAILS if name in details)])
     error = classify_sqlstate(state, f"{about}: {text}", details={})
     return SparkRefusal(
         error.kind, error.message, code=error.code, pg_code=error.pg_code, source="postgres"
@@ -180,10 +180,12 @@ def run_connected(
     """Do some work on a connection; raises `SparkRefusal`, whose message begins with `about`."""
 
     async def connect_and_run() -> T:
-        known = postgres_connection.build_connect_arguments(fields, application=APPLICATION)
+        connect_arguments = postgres_connection.build_connect_arguments(
+            fields, application=APPLICATION
+        )
         with postgres_connection.translate_credential_errors(fields):
             try:
-                connection = await asyncpg.connect(**known)
+                connection = await asyncpg.connect(**connect_arguments)
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as problem:
                 server = server_names.describe_server(fields)
                 problem.add_note(", ".join(filter(None, (server, f"credential '{credential}'"))))

@@ -70,7 +70,9 @@ def fit_table(table: pa.Table) -> pa.Table:
 
 def fit_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema of `fit_table`; what a column's metadata said is left out."""
-    return pa.schema([pa.field(one.name, _fit_type(one.type)) for one in schema])
+    return pa.schema(
+        [pa.field(column_field.name, _fit_type(column_field.type)) for column_field in schema]
+    )
 
 
 def cast_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -86,14 +88,14 @@ def _fit_column(table: pa.Table, field: pa.Field) -> Any:
     index = table.schema.get_field_index(field.name)
     if index < 0:
         return pa.nulls(table.num_rows, field.type)
-    found = table.column(index)
-    if found.type.equals(field.type):
-        return found
+    column = table.column(index)
+    if column.type.equals(field.type):
+        return column
     try:
-        return _cast_column(found, field.type)
+        return _cast_column(column, field.type)
     except (pa.ArrowException, ValueError, ArithmeticError) as problem:
         text = (
-            f"column '{field.name}' is {table_schema.format_arrow_type(found.type)}, and Spark "
+            f"column '{field.name}' is {table_schema.format_arrow_type(column.type)}, and Spark "
             f"holds {field.type} instead, which some of its values do not fit ({problem}): cast "
             "it where it is made, to fewer digits or to text"
         )
@@ -157,7 +159,9 @@ def _fit_type(kind: pa.DataType) -> pa.DataType:  # noqa: C901 - one arm per fam
 def _fit_nested_type(kind: pa.DataType) -> pa.DataType:
     types = pa.types
     if types.is_struct(kind):
-        return pa.struct([pa.field(one.name, _fit_type(one.type)) for one in kind])
+        return pa.struct(
+            [pa.field(inner_field.name, _fit_type(inner_field.type)) for inner_field in kind]
+        )
     if types.is_map(kind):
         return table_schema.build_map_type(_fit_type(kind.key_type), _fit_type(kind.item_type))
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):

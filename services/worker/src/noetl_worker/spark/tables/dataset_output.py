@@ -89,8 +89,8 @@ class _FileTask:
             files = self._write_all(batches)
         except DatasetProblem as problem:
             raise SparkRefusal(problem.kind, problem.message) from problem
-        for one in files:
-            data: Any = msgspec.msgpack.encode(one)
+        for file in files:
+            data: Any = msgspec.msgpack.encode(file)
             yield pa.RecordBatch.from_arrays([pa.array([data], pa.binary())], names=["manifest"])
 
     def _write_all(self, batches: Iterator[pa.RecordBatch]) -> list[DataFile]:

@@ -70,11 +70,11 @@ class FilePieceReader(DataSourceReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Note what lets files and row groups be left out; Spark filters the rows itself."""
-        for one in filters:
-            sign = _SIGNS.get(type(one))
-            attribute: tuple[str, ...] = getattr(one, "attribute", ())
+        for pushed_filter in filters:
+            sign = _SIGNS.get(type(pushed_filter))
+            attribute: tuple[str, ...] = getattr(pushed_filter, "attribute", ())
             if sign is not None and len(attribute) == 1:
-                value: Any = getattr(one, "value", None)
+                value: Any = getattr(pushed_filter, "value", None)
                 value = list(value) if sign == "in" else value
                 self._filters.append(ColumnFilter(column=attribute[0], sign=sign, value=value))
         return filters
@@ -96,12 +96,12 @@ class FilePieceReader(DataSourceReader):
         assert isinstance(partition, PiecesPartition), "Spark hands back what `partitions` gave"
         given = self._given
         schema = read_plan.decode_schema(given.plan.schema)
-        wanted = named_tables.build_arrow_schema(build_spark_schema(given.plan))
+        arrow_schema = named_tables.build_arrow_schema(build_spark_schema(given.plan))
         rejects = Rejects()
         try:
             account = open_account(given.home, given.plan.address)
             for batch in self._iterate_batches(partition.pieces, schema, rejects, account):
-                yield from _fit_batch(batch, wanted, given.plan.address.shown_path)
+                yield from _fit_batch(batch, arrow_schema, given.plan.address.shown_path)
         except DatasetProblem as problem:
             raise SparkRefusal(problem.kind, problem.message) from problem
         if rejects.count:

@@ -43,7 +43,12 @@ def build_arrow_schema(schema: StructType) -> pa.Schema:
 
 def _make_nullable(kind: Any) -> Any:
     if isinstance(kind, StructType):
-        return StructType([StructField(one.name, _make_nullable(one.dataType)) for one in kind])
+        return StructType(
+            [
+                StructField(struct_field.name, _make_nullable(struct_field.dataType))
+                for struct_field in kind
+            ]
+        )
     if isinstance(kind, ArrayType):
         return ArrayType(_make_nullable(kind.elementType))
     if isinstance(kind, MapType):

@@ -195,14 +195,14 @@ def _find_changes(table: pa.Table, columns: tuple[str, ...]) -> list[int]:
     changed: Any = None
     for name in columns:
         column = table.column(name).combine_chunks()
-        here, before = column.slice(1), column.slice(0, len(column) - 1)
+        current, before = column.slice(1), column.slice(0, len(column) - 1)
         try:
-            differs = pc.not_equal(here, before)
+            differs = pc.not_equal(current, before)
         except pa.ArrowNotImplementedError as problem:
             text = f"output.partition_by: column '{name}' is {column.type}, which is not compared"
             raise SparkRefusal("schema", text) from problem
         # Null is a value as others are.
-        differs = pc.coalesce(differs, pc.xor(here.is_null(), before.is_null()))
+        differs = pc.coalesce(differs, pc.xor(current.is_null(), before.is_null()))
         changed = differs if changed is None else pc.or_(changed, differs)
     return [row + 1 for row in pc.indices_nonzero(changed).to_pylist()]
 

@@ -128,7 +128,7 @@ class NoetlReader(DataSourceReader):
         """Read the pieces of a task."""
         assert isinstance(partition, SlicePartition), "Spark hands back what `partitions` gave"
         home, _, _ = _parse_options(self._options)
-        wanted = named_tables.build_arrow_schema(self._schema)
+        arrow_schema = named_tables.build_arrow_schema(self._schema)
         for piece in partition.pieces:
             with _refuse_mismatch(piece):
                 table = arrow_columns.fit_table(_read_slice(home, piece))
@@ -137,7 +137,7 @@ class NoetlReader(DataSourceReader):
                     PART, pa.array([piece.part] * table.num_rows, pa.int64())
                 )
             with _refuse_mismatch(piece):
-                whole = arrow_columns.cast_table(table, wanted).combine_chunks()
+                whole = arrow_columns.cast_table(table, arrow_schema).combine_chunks()
             yield from whole.to_batches(max_chunksize=_BATCH_ROWS)
 
 
@@ -155,9 +155,9 @@ def _parse_options(options: Any) -> tuple[StoreAddress, list[PayloadRef], bool]:
 def _read_schema(home: StoreAddress, ref: PayloadRef) -> pa.Schema:
     """Return the columns of one reference; only a spread table need not be read for it."""
     if ref.media_type == SPREAD_MEDIA_TYPE:
-        found = spread_table.find_spread_table(_decode_payload(home, ref), owner=ref)
-        if found is not None:
-            return _decode_schema(found)
+        spread = spread_table.find_spread_table(_decode_payload(home, ref), owner=ref)
+        if spread is not None:
+            return _decode_schema(spread)
     return _read_slice(home, PayloadSlice(ref)).schema
 
 
@@ -169,9 +169,9 @@ def _list_slices(
     home: StoreAddress, ref: PayloadRef, *, part: int | None, slices: int
 ) -> list[PayloadSlice]:
     if ref.media_type == SPREAD_MEDIA_TYPE:
-        found = spread_table.find_spread_table(_decode_payload(home, ref), owner=ref)
-        if found is not None:
-            return [PayloadSlice(payload_ref, part=part) for payload_ref in found.parts]
+        spread = spread_table.find_spread_table(_decode_payload(home, ref), owner=ref)
+        if spread is not None:
+            return [PayloadSlice(payload_ref, part=part) for payload_ref in spread.parts]
     is_table = ref.media_type in (ARROW_MEDIA_TYPE, PARQUET_MEDIA_TYPE) and ref.codec is None
     # Every slice checks the digest of the whole object, but decodes its own rows alone.
     count = min(slices, ref.payload_bytes // _SLICE_BYTES) if is_table else 1
@@ -201,8 +201,8 @@ def _read_slice(home: StoreAddress, piece: PayloadSlice) -> pa.Table:
     try:
         if piece.count > 1:
             return _read_groups(RowGroups(data), piece)
-        found = encoding.find_table(data)
-        return _build_table(encoding.decode_payload(data), piece.ref) if found is None else found
+        table = encoding.find_table(data)
+        return _build_table(encoding.decode_payload(data), piece.ref) if table is None else table
     except (PayloadUnreadable, msgspec.DecodeError) as problem:
         raise SparkRefusal("parse", f"{piece.ref.sha256} cannot be read: {problem}") from problem
 
@@ -231,9 +231,9 @@ def _refuse_mismatch(piece: PayloadSlice) -> Iterator[None]:
 def _build_table(value: Any, ref: PayloadRef) -> pa.Table:
     """Build the table of a result that is kept as JSON."""
     with _refuse_mismatch(PayloadSlice(ref)):
-        found = row_tables.read_row_table(get_shown_value(value))
-        if found is not None and (found.rows or found.columns):
-            return row_tables.build_table(*found)
+        row_table = row_tables.read_row_table(get_shown_value(value))
+        if row_table is not None and (row_table.rows or row_table.columns):
+            return row_tables.build_table(*row_table)
     text = f"the payload {ref.sha256} holds no rows: give a result that is a table"
     raise SparkRefusal("validation", text)
 

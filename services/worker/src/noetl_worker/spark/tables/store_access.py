@@ -42,9 +42,9 @@ class SparkRefusal(Exception):  # noqa: N818 - it carries an outcome through Spa
 
 def find_refusal(message: str) -> dict[str, Any] | None:
     """Find what `SparkRefusal` said in an error message of Spark, or None."""
-    found = _CODED.search(message)
+    match = _CODED.search(message)
     try:
-        about = codec.decode_json(found[1].encode()) if found else None
+        about = codec.decode_json(match[1].encode()) if match else None
     except ValueError:
         return None
     return about if isinstance(about, dict) and "kind" in about and "message" in about else None

@@ -99,7 +99,7 @@ class CallDatasets:
         return SinkPlan(
             address=place.address,
             sink=structs.replace(sink, auth=None),
-            identity=file_sink.build_identity(call.idempotency_key),
+            identity=file_sink.build_commit_identity(call.idempotency_key),
             attempt=process_identity.mint_token()[:8],
             now=self._clock.now(),
             account=place.account,

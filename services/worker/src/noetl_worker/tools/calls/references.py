@@ -43,11 +43,15 @@ class ReferenceReader:
 
     async def load_part(self, part: Any, site: UnitScope) -> Any:
         """Return what one part of a reduce holds, or what a reference means."""
-        given = get_part_reference(part)
-        if is_reference(given):
-            value = await self.load_value(given, site)
-            return value if given is part else _get_unit_value(value)
-        return given["data"] if is_part(given) and "data" in given else given
+        part_reference = get_part_reference(part)
+        if is_reference(part_reference):
+            value = await self.load_value(part_reference, site)
+            return value if part_reference is part else _get_unit_value(value)
+        return (
+            part_reference["data"]
+            if is_part(part_reference) and "data" in part_reference
+            else part_reference
+        )
 
 
 def is_part(value: Any) -> bool:

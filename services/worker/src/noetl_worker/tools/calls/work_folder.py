@@ -45,13 +45,13 @@ class WorkFolder:
         """
         folder = self.get_files_folder(site).resolve()
         try:
-            found = (folder / path).resolve()
+            resolved = (folder / path).resolve()
         except (OSError, RuntimeError) as problem:
             raise _build_folder_failure(f"{path!r:.120} cannot be followed: {problem}") from problem
-        if not found.is_relative_to(folder) or found == folder:
+        if not resolved.is_relative_to(folder) or resolved == folder:
             text = f"{path!r:.120} leads out of the folder of the organization's files"
             raise _build_folder_failure(text)
-        return found
+        return resolved
 
     def _get_folder(self, site: UnitScope, name: str) -> Path:
         for owner in (site.tenant_id, site.organization_id):

@@ -117,8 +117,8 @@ def _find_error(end: ContainerEnd, tail: OutputTail, spec: ContainerSpec) -> Too
         return build_memory_failure(spec.resources.memory_bytes)
     number = end.exit_code - _SIGNAL_BASE
     how = f"was ended by signal {number}" if number > 0 else f"ended with code {code}"
-    said = tail.find_last_line()
-    text = f"the container {how}{f': {said}' if said else ''}"
+    last_line = tail.find_last_line()
+    text = f"the container {how}{f': {last_line}' if last_line else ''}"
     details = {"exit_code": end.exit_code}
     return ToolFailure(build_error("container", text, code=code, source=SOURCE, details=details))
 

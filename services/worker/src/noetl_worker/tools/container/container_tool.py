@@ -75,8 +75,8 @@ class ContainerTool:
         except ToolFailure as problem:
             return Outcome(error=problem.error)
         except TimeoutError:
-            said = f": its last line is: {line}" if (line := tail.find_last_line()) else ""
-            error = container_result.build_timeout_error(call.timeout.total, said).error
+            last_words = f": its last line is: {line}" if (line := tail.find_last_line()) else ""
+            error = container_result.build_timeout_error(call.timeout.total, last_words).error
             return Outcome(error=error, data={"logs": tail.build_text()})
         except OSError as problem:
             return Outcome(error=build_disk_full_error(problem))

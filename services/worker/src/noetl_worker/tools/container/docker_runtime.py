@@ -201,10 +201,10 @@ class DockerRuntime:
     async def _is_gone(self, container_id: str) -> bool:
         """Tell whether somebody else has removed a container, or is about to."""
         try:
-            found = await self._api.send_request("GET", f"/containers/{container_id}/json")
+            description = await self._api.send_request("GET", f"/containers/{container_id}/json")
         except DockerRefusal as refusal:
             return refusal.status == NOT_FOUND
-        return found["State"].get("Status") in ("removing", "dead")
+        return description["State"].get("Status") in ("removing", "dead")
 
     async def _create_container(self, spec: ContainerSpec, tell: Callable[[str], None]) -> str:
         """Create a container of an image that is fetched if it is missing."""
@@ -342,10 +342,10 @@ def _split_tag(image: str) -> tuple[str, str]:
 
 def _find_pull_problem(line: bytes) -> str:
     try:
-        told = codec.decode_json(line)
+        progress = codec.decode_json(line)
     except msgspec.DecodeError:
         return ""
-    return str(told.get("error") or "") if isinstance(told, dict) else ""
+    return str(progress.get("error") or "") if isinstance(progress, dict) else ""
 
 
 async def _write_data(target: BinaryIO, data: bytes) -> None:

@@ -27,7 +27,7 @@ def merge_fields(given: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any
 
     Inputs fill what is left out. Raises `ToolFailure`.
     """
-    found: dict[str, Any] = {}
+    merged: dict[str, Any] = {}
     for name in _NESTED:
         nested = fields.get(name)
         if nested is not None and not isinstance(nested, dict):
@@ -38,11 +38,11 @@ def merge_fields(given: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any
                 raise build_invalid_failure(
                     f"field '{name}.{key}' is not a field of kind container"
                 )
-            found[canonical] = item
-    found.update(
+            merged[canonical] = item
+    merged.update(
         (key, item) for key, item in fields.items() if key not in _NESTED and item is not None
     )
-    return {**{key: given[key] for key in _FIELDS if key in given}, **found}
+    return {**{key: given[key] for key in _FIELDS if key in given}, **merged}
 
 
 def check_fields(fields: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ def check_image(image: str, patterns: tuple[str, ...]) -> str:
         text = f"field 'image': {image!r:.200} is not the name of an image"
         raise ToolFailure(build_error("validation", text, source=SOURCE))
     name = add_tag(image)
-    if any(_is_match(name, pattern) and _allows_digest(name, pattern) for pattern in patterns):
+    if any(_is_match(name, pattern) and can_trust_digest(name, pattern) for pattern in patterns):
         return name
     allowed = ", ".join(patterns) or "none"
     text = (
@@ -35,7 +35,7 @@ def add_tag(image: str) -> str:
     return f"{image}:latest"
 
 
-def _allows_digest(name: str, pattern: str) -> bool:
+def can_trust_digest(name: str, pattern: str) -> bool:
     """Tell whether a pattern leaves the tag open, or names a digest: a digest wins over a tag."""
     tag = pattern.rpartition("/")[2].partition(":")[2]
     return "@" not in name or "@" in pattern or tag in ("", _ANY)

@@ -64,16 +64,16 @@ async def hold_sweep(sweep: OrphanSweep) -> AsyncIterator[None]:
 
 
 async def _sweep_again_and_again(sweep: OrphanSweep) -> None:
-    told = ""
+    last_problem = ""
     while True:
         try:
             await sweep.sweep_containers()
-            told = ""
+            last_problem = ""
         except ToolFailure as problem:
             # A runtime that is away for long is told once.
-            if problem.error.message != told:
-                told = problem.error.message
+            if problem.error.message != last_problem:
+                last_problem = problem.error.message
                 # A machine without Docker has no orphans either.
                 tell = log.info if problem.error.kind == "config" else log.warning
-                tell("orphan containers cannot be looked for", reason=told)
+                tell("orphan containers cannot be looked for", reason=last_problem)
         await asyncio.sleep(_INTERVAL_S)

@@ -22,24 +22,24 @@ _MILLI = "m"
 
 def parse_memory(value: Any) -> int | None:
     """Read a number of bytes; None when the value is none."""
-    found = _match_number(value)
-    if found is None or found[1] == _MILLI:
+    match = _match_number(value)
+    if match is None or match[1] == _MILLI:
         return None
-    size_bytes = int(found[0] * _FACTORS[found[1]])
+    size_bytes = int(match[0] * _FACTORS[match[1]])
     return size_bytes if size_bytes > 0 else None
 
 
 def parse_cpus(value: Any) -> float | None:
     """Read a number of CPUs; None when the value is none."""
-    found = _match_number(value)
-    if found is None or found[1] not in ("", _MILLI):
+    match = _match_number(value)
+    if match is None or match[1] not in ("", _MILLI):
         return None
-    cpus = found[0] / 1000 if found[1] else found[0]
+    cpus = match[0] / 1000 if match[1] else match[0]
     return cpus if cpus > 0 else None
 
 
 def _match_number(value: Any) -> tuple[float, str] | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
-    found = _NUMBER.fullmatch(str(value).strip())
-    return None if found is None else (float(found[1]), found[2] or "")
+    match = _NUMBER.fullmatch(str(value).strip())
+    return None if match is None else (float(match[1]), match[2] or "")

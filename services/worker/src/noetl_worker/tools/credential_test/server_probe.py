@@ -76,8 +76,8 @@ async def probe_postgres(credential: Credential) -> dict[str, Any]:
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as problem:
         raise ToolFailure(_explain_failure(problem)) from problem
     assert row is not None, "a query without a table has one row"
-    found = dict(row)
-    return {"server": f"PostgreSQL {found.pop('server_version')}", **found}
+    answer = dict(row)
+    return {"server": f"PostgreSQL {answer.pop('server_version')}", **answer}
 
 
 def _explain_failure(problem: Exception) -> Any:

@@ -33,7 +33,7 @@ class CredentialTool:
                 self._vault.forget_credential(call.auth, call.site)
             credential = await self._vault.resolve_auth(call.auth, call.site)
             started = self._clock.monotonic_s()
-            found = await self._probe_credential(credential, call)
+            probed = await self._probe_credential(credential, call)
         except ToolFailure as problem:
             return Outcome(error=problem.error)
         latency_ms = round((self._clock.monotonic_s() - started) * _MS, 1)
@@ -43,7 +43,7 @@ class CredentialTool:
                 "type": credential.kind,
                 "version": credential.version,
                 "latency_ms": latency_ms,
-                **{name: value for name, value in found.items() if value is not None},
+                **{name: value for name, value in probed.items() if value is not None},
             }
         )
 

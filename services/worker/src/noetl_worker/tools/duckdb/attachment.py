@@ -63,10 +63,10 @@ def attach_postgres(
     connection: duckdb.DuckDBPyConnection, alias: str, credential: Credential
 ) -> None:
     """Attach a PostgreSQL database; raises `ToolFailure` where DuckDB has no extension for it."""
-    found = connection.execute(
+    attached = connection.execute(
         "SELECT installed FROM duckdb_extensions() WHERE extension_name = 'postgres_scanner'"
     ).fetchone()
-    if found is None or not found[0]:
+    if attached is None or not attached[0]:
         raise ToolFailure(
             build_error(
                 "config",

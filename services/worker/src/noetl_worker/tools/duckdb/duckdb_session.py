@@ -279,13 +279,13 @@ class DuckdbSession:
             count = int(counted[0]) if counted and isinstance(counted[0], int) else 0
             return show_command(part.type.name, count=count), 0
         # The stubs deny that a statement without a result gives None.
-        found: Any = connection.sql(part.query, params=values or None)
-        if found is None:
+        relation: Any = connection.sql(part.query, params=values or None)
+        if relation is None:
             return show_command(part.type.name, count=0), 0
-        kinds = [str(kind) for kind in found.types]
+        kinds = [str(kind) for kind in relation.types]
         rows: list[dict[str, Any]] = []
         used = 0
-        reader = self._open_reader(found, kinds, file_tables.BATCH_ROWS)
+        reader = self._open_reader(relation, kinds, file_tables.BATCH_ROWS)
         for batch in self._iterate_batches(reader):
             used += batch.nbytes
             if used > room:
@@ -293,7 +293,7 @@ class DuckdbSession:
             rows.extend(file_tables.build_rows(batch, kinds))
         shown = {
             "rows": rows,
-            "columns": list(found.columns),
+            "columns": list(relation.columns),
             "types": duckdb_types.list_types(reader.schema, kinds),
         }
         return show_command(part.type.name, count=len(rows), **shown), used

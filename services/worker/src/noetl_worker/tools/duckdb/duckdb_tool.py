@@ -191,8 +191,8 @@ class DuckdbTool:
             may_spread=scan.is_plain,
             bytes_max=self._limits.result_bytes_max,
         )
-        async with aclosing(iterate_batches()) as found:
-            rows, count = await table.gather_batches(found)
+        async with aclosing(iterate_batches()) as batches:
+            rows, count = await table.gather_batches(batches)
         return show_query(rows, columns=scan.columns, types=scan.types, count=count)
 
     @asynccontextmanager
@@ -247,10 +247,10 @@ class DuckdbTool:
             return {}
         is_many = isinstance(auth, dict) and all(isinstance(item, dict) for item in auth.values())
         named = auth if is_many else {"pg": auth}
-        found = {
+        attached = {
             alias: await self._vault.resolve_auth(item, call.site) for alias, item in named.items()
         }
-        for alias, credential in found.items():
+        for alias, credential in attached.items():
             if credential.kind != "postgres":
                 text = (
                     f"credential '{credential.name}' of alias '{alias}' is of type "
@@ -258,7 +258,7 @@ class DuckdbTool:
                     "kind artifact and give it to inputs"
                 )
                 raise ToolFailure(build_error("config", text))
-        return found
+        return attached
 
 
 def parse_database_name(given: Any, call: Call) -> FileName | None:

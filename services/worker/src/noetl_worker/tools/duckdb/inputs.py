@@ -95,11 +95,11 @@ class StoredTables:
 def _find_spread(data: bytes, ref: PayloadRef) -> SpreadTable | None:
     """Return the parts of a result that is one task's table and nothing else."""
     try:
-        kept = codec.decode_json(data)
-        spread = spread_table.find_spread_table(kept, owner=ref)
+        spread_form = codec.decode_json(data)
+        spread = spread_table.find_spread_table(spread_form, owner=ref)
     except (LocatorError, msgspec.DecodeError, msgspec.ValidationError) as problem:
         raise PayloadUnreadable(f"a payload names no parts: {problem}") from problem
-    return spread if spread is not None and len(kept["tasks"]) == 1 else None
+    return spread if spread is not None and len(spread_form["tasks"]) == 1 else None
 
 
 def _open_file(file: Path) -> Any:
@@ -186,27 +186,27 @@ class InputReader:
             return {}
         if not isinstance(inputs, dict):
             raise ToolFailure(build_error("validation", "field 'inputs' must map names to sources"))
-        found: dict[str, Any] = {}
+        input_by_name: dict[str, Any] = {}
         used = 0
         for name, source in inputs.items():
             ref = references.find_reference(source, call.site)
             stored = None if ref is None else await self._in_place.open_table(ref)
             if stored is not None:
-                found[str(name)] = stored
+                input_by_name[str(name)] = stored
                 continue
             if await _is_dataset(source, call):
-                found[str(name)] = await self._open_dataset(str(name), source, call)
+                input_by_name[str(name)] = await self._open_dataset(str(name), source, call)
                 continue
             room = file_tables.BYTES_MAX - used
             try:
-                found[name] = await self._read_table(str(name), source, call, room=room)
+                input_by_name[name] = await self._read_table(str(name), source, call, room=room)
             except SchemaMismatch as problem:
                 text = f"input '{name}': {problem}"
                 raise ToolFailure(build_error("schema", text, source="duckdb")) from problem
-            used += found[name].nbytes
+            used += input_by_name[name].nbytes
             if used > file_tables.BYTES_MAX:
                 raise _build_too_large_failure(str(name))
-        return found
+        return input_by_name
 
     async def _open_dataset(self, name: str, source: dict[str, Any], call: Call) -> Any:
         planned = await self._datasets.plan_source(source, call, field=f"input '{name}'")
@@ -315,12 +315,12 @@ def find_problem(views: Mapping[str, Any]) -> tuple[str, DatasetProblem] | None:
 
 def gather_rejects(views: Mapping[str, Any]) -> dict[str, Rejects]:
     """Return the rows that did not fit, by input, of inputs that may have such."""
-    found: dict[str, Rejects] = {}
+    rejects_by_name: dict[str, Rejects] = {}
     for name, view in views.items():
         rejects: Rejects | None = getattr(view, "rejects", None)
         if rejects is not None and view.leaves_rows_out:
-            found[name] = rejects
-    return found
+            rejects_by_name[name] = rejects
+    return rejects_by_name
 
 
 def _is_part_list(source: Any) -> bool:

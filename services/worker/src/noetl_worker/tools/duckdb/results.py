@@ -73,18 +73,18 @@ class SpooledRows:
         batches: Iterable[pa.RecordBatch],
     ) -> Self:
         """Write batches to their end; raises `ToolFailure` when the disk does not take them."""
-        found = cls(columns, kinds)
+        spooled = cls(columns, kinds)
         try:
-            with pa.ipc.new_stream(found._file, schema, options=_COMPRESSED) as writer:
+            with pa.ipc.new_stream(spooled._file, schema, options=_COMPRESSED) as writer:
                 for batch in batches:
                     writer.write_batch(batch)
         except OSError as problem:
-            found.close()
+            spooled.close()
             raise ToolFailure(build_disk_full_error(problem)) from problem
         except BaseException:
-            found.close()
+            spooled.close()
             raise
-        return found
+        return spooled
 
     def iterate_windows(self, size: int) -> Iterator[list[dict[str, Any]]]:
         """Yield at most so many rows at a time; raises `ToolFailure` for a value without a form."""

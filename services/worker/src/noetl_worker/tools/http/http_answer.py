@@ -127,7 +127,7 @@ class BodyInflater:
     def inflate_piece(self, packed: bytes) -> bytes:
         """Unpack more; raises `ToolFailure` for what is no such body or grows too much."""
         self._packed_bytes += len(packed)
-        found = bytearray()
+        inflated = bytearray()
         while packed:
             if self._unpacker is None:
                 self._unpacker = zlib.decompressobj(self._choose_window(packed))
@@ -135,10 +135,10 @@ class BodyInflater:
                 piece = self._unpacker.decompress(packed, _CHUNK_BYTES)
             except zlib.error as problem:
                 raise self._build_broken_failure(str(problem)) from problem
-            found += piece
+            inflated += piece
             self._count_bytes(len(piece))
             packed = self._get_rest()
-        return bytes(found)
+        return bytes(inflated)
 
     def check_complete(self) -> None:
         """Check that the body was whole; raises `ToolFailure`."""

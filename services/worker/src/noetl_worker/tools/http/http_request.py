@@ -46,7 +46,9 @@ class MultipartPart(Struct, frozen=True, kw_only=True):
     media_type: str
 
 
-async def load_parts(files: Any, payloads: Payloads, site: UnitScope) -> tuple[MultipartPart, ...]:
+async def load_multipart_parts(
+    files: Any, payloads: Payloads, site: UnitScope
+) -> tuple[MultipartPart, ...]:
     """Read the field `files`; raises `ToolFailure`."""
     if not files:
         return ()
@@ -56,14 +58,16 @@ async def load_parts(files: Any, payloads: Payloads, site: UnitScope) -> tuple[M
         )
     return tuple(
         [
-            await _load_part(format_text(name), value, payloads, site)
+            await _load_multipart_part(format_text(name), value, payloads, site)
             for name, value in files.items()
             if value is not None
         ]
     )
 
 
-async def _load_part(name: str, value: Any, payloads: Payloads, site: UnitScope) -> MultipartPart:
+async def _load_multipart_part(
+    name: str, value: Any, payloads: Payloads, site: UnitScope
+) -> MultipartPart:
     if isinstance(value, dict) and value.get("kind") == "result_ref":
         return await _load_referenced(name, value, payloads, site)
     media_type = _TEXT if isinstance(value, str) else JSON_MEDIA_TYPE

@@ -134,7 +134,9 @@ class HttpTool:
 
     async def _build_request(self, call: Call) -> HttpRequest:
         site = call.site
-        parts = await http_request.load_parts(call.fields.get("files"), self._payloads, site)
+        parts = await http_request.load_multipart_parts(
+            call.fields.get("files"), self._payloads, site
+        )
         request = http_request.build_request(
             call.fields, parts=parts, idempotency_key=call.idempotency_key
         )

@@ -105,10 +105,10 @@ def build_watcher(loop: AbstractEventLoop, act: Callable[[Iterator[Ready]], None
 
 def _translate_event(ready: tuple[int, int]) -> Ready:
     """Translate an event of epoll for libcurl; an error makes a socket readable and writable."""
-    socket, found = ready
-    is_lost = found & (select.EPOLLERR | select.EPOLLHUP)
-    reads = pycurl.CSELECT_IN if found & select.EPOLLIN or is_lost else 0
-    writes = pycurl.CSELECT_OUT if found & select.EPOLLOUT or is_lost else 0
+    socket, poll_event = ready
+    is_lost = poll_event & (select.EPOLLERR | select.EPOLLHUP)
+    reads = pycurl.CSELECT_IN if poll_event & select.EPOLLIN or is_lost else 0
+    writes = pycurl.CSELECT_OUT if poll_event & select.EPOLLOUT or is_lost else 0
     return socket, reads | writes
 
 
@@ -163,8 +163,8 @@ class CurlTransfers:
 
     def _handle_ready(self, ready: Iterator[Ready]) -> None:
         act = self._multi.socket_action
-        for socket, found in ready:
-            act(socket, found)
+        for socket, poll_event in ready:
+            act(socket, poll_event)
         self._end_finished()
 
     def _end_finished(self) -> None:

@@ -154,7 +154,7 @@ def _is_usable(nats_connection: NatsConnection, credential: Credential) -> bool:
 
 async def open_nats_connection(credential: Credential) -> NatsConnection:
     """Open a connection of its own; raises `ToolFailure`."""
-    known, creds = build_nats_arguments(credential), build_credentials_file(credential)
+    arguments, creds = build_nats_arguments(credential), build_credentials_file(credential)
     connected = NatsConnection(client=Client(), version=credential.version)
 
     async def note_complaint(problem: Exception) -> None:
@@ -171,7 +171,7 @@ async def open_nats_connection(credential: Credential) -> NatsConnection:
                 reconnect_time_wait=0,
                 connect_timeout=_CONNECT_S,
                 user_credentials=None if creds is None else RawCredentials(creds),
-                **known,
+                **arguments,
             )
     except (nats.errors.Error, OSError, TimeoutError, ValueError) as problem:
         await connected.client.close()

@@ -288,22 +288,24 @@ async def _get_object(store: ObjectStore, bucket: str, name: str) -> dict[str, A
             )
         )
     _check_size(info.size or 0, name)
-    found = await store.get(name)
+    stored_object = await store.get(name)
     return {
         "status": "ok",
         "bucket": bucket,
         **_describe_object(info),
-        **_decode_value("data", found.data or b""),
+        **_decode_value("data", stored_object.data or b""),
     }
 
 
 async def _list_objects(store: ObjectStore, bucket: str) -> dict[str, Any]:
     try:
-        found = await store.list(ignore_deletes=True)
+        stored_objects = await store.list(ignore_deletes=True)
     except js_errors.NotFoundError:
-        found = []
-    _check_count(len(found), "objects")
-    objects = [_describe_object(info) for info in sorted(found, key=lambda info: info.name)]
+        stored_objects = []
+    _check_count(len(stored_objects), "objects")
+    objects = [
+        _describe_object(info) for info in sorted(stored_objects, key=lambda info: info.name)
+    ]
     return {"status": "ok", "bucket": bucket, "objects": objects}
 
 

@@ -44,8 +44,8 @@ def read_date(parts: tuple[int]) -> str:
         return date.fromordinal(parts[0] + _EPOCH_ORDINAL).isoformat()
     except (ValueError, OverflowError):
         days = parts[0]
-    found = _DATE_INFINITIES.get(days)
-    return found if found is not None else "".join(_format_far_date(days))
+    infinity = _DATE_INFINITIES.get(days)
+    return infinity if infinity is not None else "".join(_format_far_date(days))
 
 
 def read_timestamp(parts: tuple[int]) -> str:
@@ -221,9 +221,9 @@ def _find_infinity(text: str, infinities: dict[int, str]) -> int | None:
 
 
 def _format_far_timestamp(us: int, zone: str) -> str:
-    found = _TIMESTAMP_INFINITIES.get(us)
-    if found is not None:
-        return found
+    infinity = _TIMESTAMP_INFINITIES.get(us)
+    if infinity is not None:
+        return infinity
     days, clock_us = divmod(us, DAY_US)
     shown, era = _format_far_date(days)
     clock = read_time((clock_us,))

@@ -137,8 +137,8 @@ def _translate_refusals() -> Iterator[None]:
         yield
     except SparkRefusal as problem:
         about = store_access.find_refusal(str(problem)) or {"kind": "internal", "message": ""}
-        known = {name: about[name] for name in ("code", "pg_code") if name in about}
-        error = build_error(about["kind"], about["message"], source="postgres", **known)
+        error_codes = {name: about[name] for name in ("code", "pg_code") if name in about}
+        error = build_error(about["kind"], about["message"], source="postgres", **error_codes)
         raise ToolFailure(error) from problem
 
 

@@ -57,12 +57,12 @@ def parse_statement_timeout_s(fields: dict[str, Any]) -> float | None:
 def is_autocommit(fields: dict[str, Any]) -> bool:
     """Read the field `autocommit`; raises `ToolFailure`."""
     autocommit = fields.get("autocommit")
-    found = False if autocommit is None else coercion.coerce_boolean(autocommit)
-    if found is None:
+    is_on = False if autocommit is None else coercion.coerce_boolean(autocommit)
+    if is_on is None:
         raise _build_invalid_failure(
             f"field 'autocommit' must be true or false, not {autocommit!r}"
         )
-    return found
+    return is_on
 
 
 def check_params(params: Any) -> None:

@@ -228,8 +228,8 @@ def find_reader(type_name: str) -> Convert | None:
         return None
     if type_name.endswith("[]"):
         return _build_array_reader(find_reader(type_name[:-2]))
-    found: Convert = _READERS.get(type_name, _read_other)
-    return found
+    reader: Convert = _READERS.get(type_name, _read_other)
+    return reader
 
 
 def _build_array_binder(element: Convert) -> Convert:

@@ -73,23 +73,23 @@ class SparkInputReader:
         if not isinstance(inputs, dict) or len(inputs) > INPUTS_MAX:
             text = f"field 'inputs' must map at most {INPUTS_MAX} names to sources"
             raise _build_invalid_failure(text)
-        found: dict[str, Input] = {}
+        input_by_name: dict[str, Input] = {}
         used = 0
         for name, source in inputs.items():
             try:
-                one = await self._read_input(str(name), source, call, home)
+                spark_input = await self._read_input(str(name), source, call, home)
             except SchemaMismatch as problem:
                 text = f"input '{name}': {problem}"
                 raise ToolFailure(build_error("schema", text, source="spark")) from problem
-            used += one.table.nbytes if isinstance(one, RowsInput) else 0
+            used += spark_input.table.nbytes if isinstance(spark_input, RowsInput) else 0
             if used > _BYTES_MAX:
                 text = (
                     f"the inputs up to '{name}' bring {used} bytes along, {_BYTES_MAX} is the "
                     "limit: pass results by reference, as in {{ load }} or {{ load._ref }}"
                 )
                 raise ToolFailure(build_error("payload_too_large", text, source="spark"))
-            found[str(name)] = one
-        return found
+            input_by_name[str(name)] = spark_input
+        return input_by_name
 
     def get_now(self) -> datetime:
         """Return the moment that the freshness of rows is measured from."""
@@ -111,30 +111,30 @@ class SparkInputReader:
             if "query" in source or "table" in source:
                 return await self.describe_query(name, source, call.site, home)
         is_parts = _is_part_list(source)
-        found = (
+        spark_input = (
             await self._load_values(source, call) if is_parts else row_tables.read_row_table(source)
         )
-        return RowsInput(table=await asyncio.to_thread(_build_table, name, found))
+        return RowsInput(table=await asyncio.to_thread(_build_table, name, spark_input))
 
     async def _load_file(self, source: dict[str, Any], call: Call) -> RowsInput:
         """Read a file of the execution here, for executors on other machines."""
         path = await call.task_files.fetch_path(call.task_files.parse_name(source["path"]))
         format_ = file_tables.choose_format(path, source.get("format"))
         kinds = file_tables.parse_kinds(source.get("types"))
-        found = await asyncio.to_thread(file_tables.read_table_file, path, format_, kinds=kinds)
-        return RowsInput(table=await asyncio.to_thread(arrow_columns.fit_table, found))
+        table = await asyncio.to_thread(file_tables.read_table_file, path, format_, kinds=kinds)
+        return RowsInput(table=await asyncio.to_thread(arrow_columns.fit_table, table))
 
     async def describe_files(
         self, name: str, source: dict[str, Any], call: Call, home: StoreAddress
     ) -> FileInput:
         """Find the files of a dataset and their columns; raises `ToolFailure`."""
         field = f"input '{name}'"
-        found = await self._datasets.plan_source(
+        plan = await self._datasets.plan_source(
             source, call, field=field, check_place=self._build_check(field, call, home)
         )
         token = process_identity.mint_token()
         rejects = build_rejects_name(call.site.execution_id, token=token, dataset=name)
-        return FileInput(home=home, plan=found.plan, rejects=rejects)
+        return FileInput(home=home, plan=plan.plan, rejects=rejects)
 
     async def describe_target(self, call: Call, home: StoreAddress) -> DatasetTarget | None:
         """Describe the dataset that a call's rows go to, if it names one; raises `ToolFailure`."""
@@ -211,24 +211,24 @@ class SparkInputReader:
 
     async def _load_rows(self, name: str, source: Any, call: Call) -> RowsInput:
         """Read stored rows here: executors have no way into this process's memory."""
-        found = await self._load_values(source, call)
-        return RowsInput(table=await asyncio.to_thread(_build_table, name, found))
+        values = await self._load_values(source, call)
+        return RowsInput(table=await asyncio.to_thread(_build_table, name, values))
 
     async def _load_values(self, source: Any, call: Call) -> RowTable | None:
         if not isinstance(source, list):
             return row_tables.read_row_table(await self._references.load_value(source, call.site))
         parts: list[RowTable] = []
         for index, part in enumerate(source):
-            found = row_tables.read_row_table(await self._references.load_part(part, call.site))
-            if found is None:
+            row_table = row_tables.read_row_table(await self._references.load_part(part, call.site))
+            if row_table is None:
                 raise _build_invalid_failure(f"part {index} of an input holds no rows")
-            parts.append(found)
-        return row_tables.union_tables(parts, part_column=_PART)
+            parts.append(row_table)
+        return row_tables.unite_tables(parts, part_column=_PART)
 
 
 def parse_expected(inputs: Any) -> dict[str, Expectations]:
     """Read what is expected of the rows of inputs; raises `ToolFailure`."""
-    found: dict[str, Expectations] = {}
+    expectations: dict[str, Expectations] = {}
     for name, source in inputs.items() if isinstance(inputs, dict) else ():
         if not isinstance(source, dict) or "expect" not in source or "rows" in source:
             continue
@@ -237,8 +237,8 @@ def parse_expected(inputs: Any) -> dict[str, Expectations]:
         except ExpectationInvalid as problem:
             raise _build_invalid_failure(f"input '{name}': {problem}") from problem
         if expected is not None:
-            found[str(name)] = expected
-    return found
+            expectations[str(name)] = expected
+    return expectations
 
 
 def _is_own_file(source: dict[str, Any]) -> bool:

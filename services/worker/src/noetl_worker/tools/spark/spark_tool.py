@@ -215,12 +215,12 @@ class SparkTool:
         texts = sql if isinstance(sql, list) else [sql]
         if not all(isinstance(text, str) for text in texts):
             raise _build_invalid_failure("field 'sql' must be SQL text")
-        found = tuple(
+        sources = tuple(
             statement for text in texts for statement in lexer.cut_spark_statements(str(text))
         )
-        if not found:
+        if not sources:
             raise _build_invalid_failure("field 'sql' holds no statement")
-        return None, found
+        return None, sources
 
     def _check_allowed(self) -> None:
         if self._limits.is_code_allowed:
@@ -290,19 +290,19 @@ class SparkTool:
         self, given: SparkResult, ask: SparkRequest, call: Call
     ) -> dict[str, Any]:
         """Return the tables of `main` by name, beside its other values; large ones by reference."""
-        found: dict[str, Any] = dict(given.value or {})
+        value_by_name: dict[str, Any] = dict(given.value or {})
         for name, table in given.named.items():
             raw = await self._build_tabular(table, ask, call)
             if spread_table.is_spread_marker(raw["rows"]):
                 raw = await self._keep_table(raw, call)
-            found[name] = raw
-        return _add_findings(found, given)
+            value_by_name[name] = raw
+        return _add_findings(value_by_name, given)
 
     async def _keep_table(self, raw: dict[str, Any], call: Call) -> dict[str, Any]:
         """Store what a step with this table alone would give, and return the reference to it."""
-        kept = PipelineResult(tasks={"t": TaskResult(kind="spark", raw=raw)}, last="t")
+        pipeline_result = PipelineResult(tasks={"t": TaskResult(kind="spark", raw=raw)}, last="t")
         store = ResultStore(payloads=self._references.get_payloads(call.site), mask=self._code.mask)
-        envelope = await store.store_result(kept, status="ok", output=call.output)
+        envelope = await store.store_result(pipeline_result, status="ok", output=call.output)
         assert envelope.reference is not None, "rows in parts are kept by reference"
         locator = locators.build_result_locator(
             call.site.execution_id, call.site.step, identity.mint_token()

@@ -196,15 +196,15 @@ def _build_too_large_failure(problem: PayloadTooLarge) -> ToolFailure:
 def _find_format(media_type: str, name: str) -> str | None:
     plain_type = media_type.partition("+")[0].partition(";")[0].strip().lower()
     if plain_type != _MEDIA_TYPE["bytes"]:
-        for format_, known in _MEDIA_TYPE.items():
-            if known == plain_type:
+        for format_, media_types in _MEDIA_TYPE.items():
+            if media_types == plain_type:
                 return format_
         if plain_type.startswith("text/"):
             return "text"
     stem = name.partition("?")[0].removesuffix(".gz").removesuffix(".zst")
     suffix = stem.rpartition(".")[2].lower()
-    found = _FORMAT_BY_SUFFIX.get(suffix)
-    return None if found is None else found or suffix
+    file_format = _FORMAT_BY_SUFFIX.get(suffix)
+    return None if file_format is None else file_format or suffix
 
 
 def _decode_as(data: bytes, format_: str | None) -> tuple[Any, dict[str, Any]]:
@@ -216,11 +216,11 @@ def _decode_as(data: bytes, format_: str | None) -> tuple[Any, dict[str, Any]]:
         case "text":
             return data.decode(), {}
         case "csv":
-            found = csv_table.read_csv(lambda: io.BytesIO(data), len(data), bytes_max=BYTES_MAX)
-            return _build_tabular(found), {}
+            table = csv_table.read_csv(lambda: io.BytesIO(data), len(data), bytes_max=BYTES_MAX)
+            return _build_tabular(table), {}
         case "parquet":
-            found = ParquetTable(pa.BufferReader(data), bytes_max=BYTES_MAX).read_table()
-            return _build_tabular(found), {}
+            table = ParquetTable(pa.BufferReader(data), bytes_max=BYTES_MAX).read_table()
+            return _build_tabular(table), {}
         case "arrow":
             return _build_tabular(encoding.read_table(data, bytes_max=BYTES_MAX)), {}
         case "bytes":

@@ -60,14 +60,14 @@ class CursorScan:
 
     def _add_values(self, values: Iterable[Any], rows: int) -> None:
         try:
-            found = [
+            scanned = [
                 state_values.parse_state_value(value, self.type)
                 for value in _select_maxima(values, self.type)
             ]
         except StateValueError as problem:
             text = f"cursor {self.column!r}: {problem}, or declare another type under incremental"
             raise ToolFailure(build_error("validation", text)) from problem
-        reading = CursorReading(value=find_latest(found), rows=rows)
+        reading = CursorReading(value=find_latest(scanned), rows=rows)
         self._reading = join_readings(self._reading, reading)
 
 

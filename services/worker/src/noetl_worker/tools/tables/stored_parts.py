@@ -249,8 +249,8 @@ def _mask_column(column: pa.Array, mask: SecretMask) -> pa.Array:
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return column
     texts = column.buffers()[-1]
-    known = b"" if texts is None else texts.to_pybytes()
-    if mask.mask_bytes(known) is known:
+    known_bytes = b"" if texts is None else texts.to_pybytes()
+    if mask.mask_bytes(known_bytes) is known_bytes:
         return column
     values = [
         None if text is None else mask.mask_bytes(text.encode()).decode()

@@ -64,10 +64,10 @@ class DuckdbTable:
         if kind is not None and pa.types.is_interval(kind) and target == "INTERVAL":
             return json_columns.build_column(name, values, kind)
         transfer_rows.check_nanoseconds(name, values, kind, target)
-        found = [text_values.format_optional_text(value) for value in values]
+        texts = [text_values.format_optional_text(value) for value in values]
         if target.startswith(_DAYS):
-            found = [_format_era(text) for text in found]
-        return pa.array(found, pa.string())
+            texts = [_format_era(text) for text in texts]
+        return pa.array(texts, pa.string())
 
     def _build_statement(self, names: list[str], keys: list[str]) -> str:
         others = [name for name in names if name not in keys]

@@ -100,7 +100,7 @@ def _write_expressions(
     expressions = importlib.import_module("noetl_worker.sql.row_expressions")
     columns = {"target": staged.target_columns, "source": staged.names}
     aliases = {"target": "target", "source": new_row}
-    found = {}
+    expression_by_column = {}
     for column, text in aim.expressions.items():
         transfer_rows.check_columns([column], staged.target_columns, staged.table)
         if column in keys:
@@ -110,8 +110,8 @@ def _write_expressions(
         except expressions.ExpressionRefused as problem:
             raise _build_refusal(f"set of column '{column}': {problem}") from problem
         # The line break ends a comment.
-        found[column] = f"({written}\n)"
-    return found
+        expression_by_column[column] = f"({written}\n)"
+    return expression_by_column
 
 
 async def _check_keys(session: PostgresSession, staged: StagedRows, aim: TransferAim) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import UNSET, Struct, structs
 
 from noetl_chassis.blocking_work import run_in_thread
-from noetl_playbook.model import tools as kinds
+from noetl_playbook.model import tools
 from noetl_storage.arrow.table_schema import Kinds, SchemaMismatch
 from noetl_worker.domain import cursor_values
 from noetl_worker.domain.failures import ToolFailure, build_error
@@ -92,7 +92,7 @@ class TransferTool:
 
     async def run(self, call: Call) -> Outcome:
         """Move every row of the source, or none."""
-        inputs = {name: item for name, item in call.input.items() if name in kinds.TRANSFER.fields}
+        inputs = {name: item for name, item in call.input.items() if name in tools.TRANSFER.fields}
         call = structs.replace(call, fields={**inputs, **call.fields})
         try:
             plan = parse_plan(call)
@@ -371,7 +371,7 @@ class TransferTool:
                     yield window
 
     async def _fetch_source(self, source: dict[str, Any], call: Call) -> Any:
-        fields = {name: source[name] for name in kinds.HTTP.fields if name in source}
+        fields = {name: source[name] for name in tools.HTTP.fields if name in source}
         fields["url"] = source.get("url") or source.get("endpoint")
         outcome = await self._http.run(
             structs.replace(
@@ -456,6 +456,6 @@ def _find_data(body: Any, path: Any) -> Any:
         return body
     data = find_at_path(body, str(path).removeprefix("$").removeprefix("."))
     if data is ABSENT:
-        known = body.keys() if isinstance(body, dict) else ()
-        raise transfer_rows.build_unknown_failure("data_path in the answer", str(path), known)
+        body_keys = body.keys() if isinstance(body, dict) else ()
+        raise transfer_rows.build_unknown_failure("data_path in the answer", str(path), body_keys)
     return data

@@ -49,14 +49,14 @@ def parse_pod(pod: dict[str, Any]) -> PodState:
 def is_past_deadline(job: dict[str, Any]) -> bool:
     """Tell whether a Job was ended because its time was over."""
     conditions = (job.get("status") or {}).get("conditions") or ()
-    return any(each.get("reason") == "DeadlineExceeded" for each in conditions)
+    return any(condition.get("reason") == "DeadlineExceeded" for condition in conditions)
 
 
 def find_job_failure(job: dict[str, Any]) -> str:
     """Return why a Job has failed; empty where it has not."""
-    for each in (job.get("status") or {}).get("conditions") or ():
-        if each.get("type") == "Failed" and each.get("status") == "True":
-            return f"{each.get('reason')}: {each.get('message') or 'no more is known'}"
+    for condition in (job.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "Failed" and condition.get("status") == "True":
+            return f"{condition.get('reason')}: {condition.get('message') or 'no more is known'}"
     return ""
 
 
@@ -67,9 +67,9 @@ def _parse_waiting(name: str, status: dict[str, Any], waiting: dict[str, Any]) -
         return PodState(name=name, start_problem=text, is_problem_lasting=reason in _LASTING_WAITS)
     unscheduled = next(
         (
-            str(each.get("message") or each.get("reason"))
-            for each in status.get("conditions") or ()
-            if each.get("type") == "PodScheduled" and each.get("status") == "False"
+            str(condition.get("message") or condition.get("reason"))
+            for condition in status.get("conditions") or ()
+            if condition.get("type") == "PodScheduled" and condition.get("status") == "False"
         ),
         "",
     )
@@ -92,7 +92,7 @@ def _find_eviction(status: dict[str, Any]) -> str:
     """Return why a pod was taken from its node; empty where it was not."""
     if status.get("reason") in {_EVICTED, *_LOST}:
         return f"{status['reason']}: {status.get('message') or 'no more is known'}"
-    for each in status.get("conditions") or ():
-        if each.get("type") == "DisruptionTarget" and each.get("status") == "True":
-            return f"{each.get('reason')}: {each.get('message') or 'no more is known'}"
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
+            return f"{condition.get('reason')}: {condition.get('message') or 'no more is known'}"
     return ""

@@ -216,7 +216,7 @@ class KubernetesRuntime:
         self, spec: ContainerSpec, uid: str, tell: Callable[[str], None]
     ) -> str:
         """Return the name of the pod whose container has begun; raises `ToolFailure`."""
-        clock, told = asyncio.get_running_loop(), ""
+        clock, last_notice = asyncio.get_running_loop(), ""
         until_s = clock.time() + _SCHEDULE_S
         while True:
             state = await self._find_pod(uid)
@@ -225,11 +225,12 @@ class KubernetesRuntime:
             if state.start_problem:
                 text = f"container of image {spec.image} cannot be started: {state.start_problem}"
                 raise build_start_failure(text, is_lasting=state.is_problem_lasting)
-            if state.waits_for and state.waits_for != told:
-                told = state.waits_for
-                tell(f"the container waits: {told}")
+            if state.waits_for and state.waits_for != last_notice:
+                last_notice = state.waits_for
+                tell(f"the container waits: {last_notice}")
             if clock.time() > until_s:
-                text = f"the container did not begin within {_SCHEDULE_S:g} s: {told or 'no pod'}"
+                reason = last_notice or "no pod"
+                text = f"the container did not begin within {_SCHEDULE_S:g} s: {reason}"
                 raise build_start_failure(text)
             await asyncio.sleep(_POLL_S)
 

@@ -8,10 +8,10 @@ from noetl_storage.postgres import event_rows, queries
 from noetl_storage.postgres.database import Database
 from noetl_storage.postgres.read_models.projections import record_to_row
 
-_QUERIES = queries.load_queries("objects")
+_QUERIES = queries.load_queries("business_objects")
 
 
-class PostgresObjects:
+class PostgresBusinessObjects:
     """Reads the rows that projectors write."""
 
     def __init__(self, database: Database) -> None:
