@@ -14,6 +14,9 @@ from noetl_chassis.health import HealthChecks
 from noetl_chassis.lifecycle import ServiceProcess as Lifecycle
 from noetl_chassis.loop import LoopHealth
 from noetl_chassis.seals.credential_seal import CredentialSealer
+from noetl_contracts.commands.command_work import DEFAULT_POOL, IO_LANE
+from noetl_contracts.commands.worker_pools import WorkerHeartbeat
+from noetl_contracts.ids import WorkerId
 from noetl_messaging.memory.consumer import MemoryBacklogs
 from noetl_messaging.memory.dead_letters import MemoryDeadLetters
 from noetl_messaging.streams import topology
@@ -134,6 +137,24 @@ class NoPartitions:
         return 0
 
 
+class KnownWorkers(WorkerPresence):
+    """Workers that are always there, and take few commands: loops of a few items make batches."""
+
+    def list_beats(self) -> tuple[WorkerHeartbeat, ...]:
+        """Return one worker of the pool of all commands."""
+        return (
+            WorkerHeartbeat(
+                worker_id=WorkerId("w"),
+                pool=DEFAULT_POOL,
+                lanes=(IO_LANE,),
+                running=0,
+                capacity=1,
+                takes_offers=False,
+                takes_batches=True,
+            ),
+        )
+
+
 def _planning(world: "World", process: Process) -> planning.Adapters:
     store, wired = world.store, process.wired
     return planning.Adapters(
@@ -170,7 +191,7 @@ def _planning(world: "World", process: Process) -> planning.Adapters:
         backlogs=wired(MemoryBacklogs(world.broker), "broker"),
         clock=process.clock,
         snowflake=process.snowflake,
-        worker_presence=WorkerPresence(process.clock),
+        worker_presence=KnownWorkers(process.clock),
         store_waits=StoreWaits(process.clock),
     )
 

@@ -3,6 +3,7 @@
 import sys
 from typing import Any
 
+from msgspec import UNSET
 from tests.simulation.broker import FaultyBroker
 from tests.simulation.fate import Fate
 
@@ -51,6 +52,12 @@ class Witness:
         self.ended: set[str] = set()
         # Attempts whose frames are to run again, and the command that each frame is run by.
         self._abandoned: set[tuple[str, int]] = set()
+        # Attempts that wait: what a second delivery of one reports changes nothing.
+        self._parked: set[tuple[str, int]] = set()
+        self._batches: set[str] = set()
+        # Items by run, and by the batch that they ended in.
+        self._ended_items: set[tuple[str, int]] = set()
+        self._batched_ends: set[tuple[str, int]] = set()
         self._command_by_frame: dict[str, str] = {}
         self.over: set[str] = set()
         # To whom a delivery of a command was handed last, and when.
@@ -149,10 +156,13 @@ class Witness:
                 self.object(f"execution {execution_id} ended twice")
             self.over.add(execution_id)
         self._follow_frame(kind, event)
+        self._follow_batch(event)
         if command_id is None:
             return
         if kind in {"command.reissued", "command.resumed"}:
             self.attempts[command_id] = attempt
+        if kind == "command.parked":
+            self._parked.add((command_id, attempt))
         if kind in _ENDS:
             reported = (command_id, attempt, getattr(event, "worker_id", None))
             if kind == "command.completed" and reported not in self._reported:
@@ -163,6 +173,18 @@ class Witness:
                 self.object(f"{command_id} was completed by attempt {attempt}, which is past")
             self.ended.add(command_id)
 
+    def _follow_batch(self, event: Any) -> None:
+        """The items of a batch end one by one, each once."""
+        if getattr(event, "batch", None):
+            self._batches.add(event.command_id)
+        in_batch = getattr(event, "in_batch", None)
+        if in_batch is not None:
+            item = (event.run_id, event.item_index)
+            if item in self._ended_items:
+                self.object(f"item {item} ended twice")
+            self._ended_items.add(item)
+            self._batched_ends.add((in_batch.command_id, event.item_index))
+
     def _follow_frame(self, kind: str, event: Any) -> None:
         if kind == "frame.dispatched":
             self._command_by_frame[event.frame_id] = event.command_id
@@ -170,8 +192,8 @@ class Witness:
             self._abandoned.add((self._command_by_frame[event.frame_id], event.attempt))
 
     def _ended_by_frame(self, event: Any, reported: tuple[Any, ...]) -> None:
-        """A command of a stage ends with its frame; others as their worker said."""
-        if event.stage_id is None:
+        """A command of a stage ends with its frame, a batch with its items; others as was said."""
+        if event.stage_id is None and event.command_id not in self._batches:
             self.object(f"nobody has reported that {reported} is complete")
 
     def _check_ack(self, who: str, delivery: MemoryDelivery) -> None:
@@ -197,7 +219,9 @@ class Witness:
                 continue
             is_past = fact.attempt < self.attempts.get(fact.command_id, 1)
             # A frame whose body failed is only given up for now.
-            is_past |= (fact.command_id, fact.attempt) in self._abandoned
+            is_past |= (fact.command_id, fact.attempt) in self._abandoned | self._parked
+            if fact.item_index is not UNSET:
+                is_past |= (fact.command_id, fact.item_index) in self._batched_ends
             if fact.command_id not in self.ended and not is_past:
                 self.object(f"{who} acknowledged the end of {fact.command_id} and lost it")
 

@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 from tests.simulation import streamed
 from tests.simulation.streamed import Streamed
 from tests.support import sketches
-from tests.support.sketches import Node, Sketch
+from tests.support.sketches import ArcSketch, Node, Sketch, Units
 from tests.support.sketching import with_cycles, without_cycles
 
 CHILD = "random/child"
@@ -194,3 +194,32 @@ def _outside(task: dict[str, Any], *, is_flaky: bool) -> dict[str, Any]:
         "input": {**task["result"], "flaky": is_flaky, "token": _TOKEN},
         "spec": {"policy": {"rules": rules}},
     }
+
+
+def draw_batched(chance: random.Random, name: str) -> Workflow:
+    """Draw a loop of so many items that workers get several of them at once."""
+    outcomes = tuple(
+        "policy" if chance.random() < 0.1 else chance.randint(0, 9)
+        for _ in range(chance.randint(8, 40))
+    )
+    units = Units(
+        mode="parallel",
+        outcomes=outcomes,
+        in_flight=chance.randint(1, 4),
+        failure=chance.choice([None, "drain", "best_effort"]),
+    )
+    each = Node(name="each", units=units, edges=(ArcSketch(to="after"),))
+    sketch = Sketch(nodes=(each, Node(name="after", outcome=1)), entry="each")
+    document = json.loads(sketches.text(sketch, name=name, must_be_real=True))
+    document["keychain"] = _KEYCHAIN
+    step = document["workflow"][0]
+    _be_patient(step)
+    is_outside = chance.random() < 0.7
+    if is_outside:
+        step["tool"] = _outside(step["tool"], is_flaky=chance.random() < 0.4)
+    return Workflow(
+        name=name,
+        source=json.dumps(document),
+        plan=sketch,
+        outside=frozenset({"each"}) if is_outside else frozenset(),
+    )

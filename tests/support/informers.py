@@ -67,6 +67,11 @@ def _of_command(command_state: CommandState) -> Iterator[Fact]:
         MessageWait(key="1/a", task="t", mode="signal", address="signal/k", timeout_s=60),
     ):
         yield facts.CommandParked(**mine, resume_ref=REF, wait=wait)
+        yield facts.CommandParked(**mine, resume_ref=REF, wait=wait, item_index=1)
+    for index in (0, 1, 9):
+        yield facts.CommandCompleted(**mine, result=RESULT, patch={"k": 1}, item_index=index)
+        yield facts.CommandFailed(**mine, error=ERROR, item_index=index)
+    yield facts.ItemsReturned(**mine, items=[2, 1, 2, 9])
     yield facts.MessageArrived(command_id=command_state.command_id, key="1/a", result=RESULT)
     yield facts.ChildEnded(
         command_id=command_state.command_id,

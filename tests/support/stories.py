@@ -2,16 +2,17 @@
 
 from collections.abc import Iterator
 
-from msgspec import structs
+from msgspec import UNSET, structs
 from tests.support.builders import History
 from tests.support.planning import PlannerHarness, done
 from tests.support.slices import an_error, frame_done, frame_failed, gathered, level_gathered, lost
 from tests.support.streams import begun, chunk, failed, gather, playbook
 
+from noetl_contracts.commands.command_work import BatchWork
 from noetl_contracts.commands.loop_collections import UnitsEnd
 from noetl_contracts.commands.state_values import ProposedState, StateType, StateValue
-from noetl_contracts.commands.worker_pools import Priority
-from noetl_contracts.ids import ExecutionId
+from noetl_contracts.commands.worker_pools import Priority, WorkerHeartbeat
+from noetl_contracts.ids import ExecutionId, WorkerId
 from noetl_contracts.requests import facts
 
 SHARDS = """
@@ -193,6 +194,60 @@ def increments() -> PlannerHarness:
     return harness
 
 
+BATCHES = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: p}
+workflow:
+  - step: each
+    loop: {in: "{{ 30 }}", iterator: it, spec: {mode: parallel, max_in_flight: 4}}
+    tool: {kind: noop}
+"""
+
+
+def batches() -> PlannerHarness:
+    """Quick items that share commands: one is lost, one fails, and some are given back."""
+    harness = PlannerHarness(BATCHES)
+    harness.workers = (
+        WorkerHeartbeat(
+            worker_id=WorkerId("w-1"),
+            pool="default",
+            lanes=("io",),
+            running=0,
+            capacity=2,
+            takes_batches=True,
+        ),
+    )
+    harness.start()
+    waiting = harness.sent()
+    harness.tell(done(waiting.pop(0)))
+    waiting += harness.sent()
+    first = next(command for command in waiting if isinstance(command.work, BatchWork))
+    waiting.remove(first)
+    harness.tell(lost(first))
+    (again,) = harness.sent()
+    assert isinstance(again.work, BatchWork)
+    indexes = again.work.indexes
+    failure = structs.replace(failed(again), item_index=indexes[0])
+    returned = facts.ItemsReturned(
+        command_id=again.command_id,
+        attempt=again.attempt,
+        worker_id=WorkerId("w-1"),
+        items=indexes[2:],
+    )
+    harness.tell(failure, returned)
+    waiting += harness.sent()
+    harness.tell(structs.replace(done(again), item_index=indexes[1]))
+    waiting += harness.sent()
+    while waiting:
+        command = waiting.pop(0)
+        places = command.work.indexes if isinstance(command.work, BatchWork) else [UNSET]
+        harness.tell(*[structs.replace(done(command), item_index=place) for place in places])
+        waiting += harness.sent()
+    harness.tell(gathered(harness))
+    return harness
+
+
 def decided() -> Iterator[tuple[str, History]]:
     """Every story with its name."""
     for name, tell in (
@@ -203,6 +258,7 @@ def decided() -> Iterator[tuple[str, History]]:
         ("resized-and-local", resized),
         ("pools", pools),
         ("increments", increments),
+        ("batches", batches),
     ):
         harness = tell()
         assert harness.state.is_terminal(), harness.types()

@@ -16,11 +16,10 @@ from noetl_contracts import codec, credentials, ids, subjects
 from noetl_contracts.commands.command_work import (
     Command,
     FrameWork,
-    ItemWork,
-    SlotWork,
     StateSlice,
     StepResult,
     StepWork,
+    Work,
 )
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId, WorkerId
 from noetl_contracts.ingest_routes import IngestRoutes
@@ -83,7 +82,7 @@ def step_of(text: str) -> dict[str, Any]:
 def command_of(  # noqa: PLR0913 - a builder takes whatever its test is about
     step: str | dict[str, Any],
     *,
-    work: StepWork | ItemWork | SlotWork | FrameWork | None = None,
+    work: Work | None = None,
     attempt: int = 1,
     workload: dict[str, Any] | None = None,
     ctx: dict[str, Any] | None = None,

@@ -19,6 +19,7 @@ from noetl_contracts.ids import CommandId
 from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.status import CommandStatus, ExecutionStatus, RunStatus
 from noetl_replay import (
+    fold_batches,
     fold_commands,
     fold_control,
     fold_frames,
@@ -85,6 +86,7 @@ def _apply_event(state: ExecutionState, at: Envelope, event: Event) -> None:
             | step_events.StepExit()
             | step_events.CallDone()
             | step_events.CallError()
+            | step_events.CallPartial()
         ):
             _apply_step(state, at, event)
         case (
@@ -107,8 +109,6 @@ def _apply_event(state: ExecutionState, at: Envelope, event: Event) -> None:
             | state_events.StateChanged()
         ):
             fold_control.apply_control(state, at, event)
-        case step_events.CallPartial():
-            fold_streams.receive_chunk(state, event)
         case (
             loop_events.LoopStarted()
             | loop_events.LoopResized()
@@ -116,6 +116,8 @@ def _apply_event(state: ExecutionState, at: Envelope, event: Event) -> None:
             | loop_events.LoopFailed()
         ):
             fold_loops.apply_loop(state, at, event)
+        case loop_events.LoopItemsReturned():
+            fold_batches.return_items(state, event)
         case loop_events.ReduceLevelOpened():
             fold_frames.open_reduce_level(state, at, event)
         case (
@@ -125,8 +127,7 @@ def _apply_event(state: ExecutionState, at: Envelope, event: Event) -> None:
             | loop_events.LoopShardFailed()
             | loop_events.LoopFaninCompleted()
         ):
-            # They name what the events of stages and frames have changed already.
-            return
+            return  # they name what the events of stages and frames have changed already
         case (
             loop_events.StageOpened()
             | loop_events.StageClosed()
@@ -227,7 +228,8 @@ def _apply_step(
     | step_events.StepFailed
     | step_events.StepExit
     | step_events.CallDone
-    | step_events.CallError,
+    | step_events.CallError
+    | step_events.CallPartial,
 ) -> None:
     match event:
         case step_events.StepEnter():
@@ -264,18 +266,28 @@ def _apply_step(
                 state.failure, state.failed_step = event.error, event.step
             if event.status is RunStatus.COMPLETED:
                 state.last_step = event.step
+        case step_events.CallPartial():
+            fold_streams.receive_chunk(state, event)
         case step_events.CallDone() | step_events.CallError():
-            if event.patch:
-                state.ctx = {**state.ctx, **event.patch}
-            state.warnings += len(event.notes) if isinstance(event, step_events.CallDone) else 0
-            fold_streams.end_call(state, event)
-            if event.item_index is None:
-                _remember_outcome(state, event)
-                fold_lineage.remember_run_result(state, at, event)
-            else:
-                fold_loops.count_ended_item(state, event)
+            _end_call(state, at, event)
         case _:
             assert_never(event)
+
+
+def _end_call(
+    state: ExecutionState, at: Envelope, event: step_events.CallDone | step_events.CallError
+) -> None:
+    if event.patch:
+        state.ctx = {**state.ctx, **event.patch}
+    state.warnings += len(event.notes) if isinstance(event, step_events.CallDone) else 0
+    fold_streams.end_call(state, event)
+    if event.item_index is None:
+        _remember_outcome(state, event)
+        fold_lineage.remember_run_result(state, at, event)
+    elif event.in_batch is None:
+        fold_loops.count_ended_item(state, event)
+    else:
+        fold_batches.end_batch_item(state, event, event.in_batch)
 
 
 def _remember_outcome(
@@ -339,6 +351,7 @@ def _apply_command(state: ExecutionState, at: Envelope, event: _CommandEvent) ->
             fold_commands.remember_result_place(state, event)
             _remember_worker(state, event)
             fold_commands.add_run_metrics(state, event.run_id, event.tasks)
+            fold_batches.note_command_time(state, event)
             _settle_command(state, at, event.command_id, CommandStatus.COMPLETED)
         case command_events.CommandFailed():
             fold_loops.fail_slot(state, event)
@@ -377,6 +390,7 @@ def _issue_command(
     )
     fold_commands.remember_offer(state, state.commands[event.command_id], event)
     fold_loops.count_issued(state, at, event)
+    fold_batches.begin_items(state, event)
 
 
 def _reissue_command(

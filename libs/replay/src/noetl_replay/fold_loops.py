@@ -2,6 +2,8 @@
 
 from typing import assert_never
 
+from msgspec import UNSET
+
 from noetl_contracts.events import command_events, loop_events, step_events
 from noetl_contracts.ids import RunId
 from noetl_contracts.ledger.envelope import Envelope
@@ -52,6 +54,8 @@ def _start_loop(state: ExecutionState, at: Envelope, event: loop_events.LoopStar
         started_at=at.event_time,
         last_event_id=at.event_id,
     )
+    if event.may_batch:
+        started.may_batch = True
     if event.taken is not None:
         started.success = event.taken.completed
         started.units_ok = 0 if event.taken.frames is None else event.taken.frames.units_ok
@@ -135,7 +139,8 @@ def count_reissued(
     """Account a lost attempt to its loop; a slot's next claim comes after all commits so far."""
     if (loop_state := touch_loop(state, event.run_id)) is None:
         return
-    loop_state.retried += event.reason != command_events.NOT_TAKEN
+    items = 1 if lost.batch is UNSET else len(lost.batch)
+    loop_state.retried += items if event.reason != command_events.NOT_TAKEN else 0
     if lost.slot is not None:
         slot = loop_state.slots[lost.slot]
         slot.frames_in_round, slot.commits_floor = 0, loop_state.commits
@@ -149,6 +154,13 @@ def count_ended_item(
     if loop_state is None:
         return
     loop_state.in_flight -= 1
+    count_outcome(loop_state, event)
+
+
+def count_outcome(
+    loop_state: LoopState, event: step_events.CallDone | step_events.CallError
+) -> None:
+    """Count an item as succeeded or failed."""
     if isinstance(event, step_events.CallDone):
         loop_state.success += 1
         return
@@ -160,10 +172,16 @@ def count_cancelled_item(state: ExecutionState, event: command_events.CommandCan
     """Account an item that was called off although its loop goes on."""
     if event.item_index is not None and (loop_state := touch_loop(state, event.run_id)):
         loop_state.in_flight -= 1
-        loop_state.cancelled += 1
+        loop_state.cancelled += _count_items(state.commands.get(event.command_id))
     holder, run = state.commands.get(event.command_id), state.runs.get(event.run_id)
     if holder is not None and holder.frame_id is not None and run is not None and run.loop:
         run.loop.retry_at.pop(holder.frame_id, None)
+
+
+def _count_items(command_state: CommandState | None) -> int:
+    if command_state is None or command_state.batch is UNSET:
+        return 1
+    return len(command_state.batch)
 
 
 def end_slot(state: ExecutionState, at: Envelope, event: command_events.CommandCompleted) -> None:

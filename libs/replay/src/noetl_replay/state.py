@@ -60,7 +60,10 @@ class ChildState(Struct, frozen=True, kw_only=True):
 
 
 class CommandState(Struct, kw_only=True):
-    """A command, from its issue until it is terminal."""
+    """A command, from its issue until it is terminal.
+
+    `batch` are the items of a command for several that it has neither ended nor given back.
+    """
 
     command_id: CommandId
     run_id: RunId
@@ -91,6 +94,7 @@ class CommandState(Struct, kw_only=True):
     resume: Resume | None = None
     source_locality: dict[str, str] = msgspec.field(default_factory=dict)
     target: WorkerId | None = None
+    batch: list[int] | UnsetType = UNSET
 
 
 class FrameState(Struct, kw_only=True):
@@ -168,6 +172,9 @@ class LoopState(Struct, kw_only=True):
 
     With a `cut` its units are frames; `next_index` is the next unit then, and `units_ok` and
     `units_failed` count them. `retry_at` holds the frames that wait to be handed out again.
+    With `may_batch` a command may run a batch of items, and counts once as `in_flight`; `item_us`
+    is how many microseconds an item took lately, and `returned` are items that were given back,
+    with the attempt that had them.
     """
 
     run_id: RunId
@@ -202,6 +209,9 @@ class LoopState(Struct, kw_only=True):
     last_event_id: EventId | None = None
     # What the places of all its units so far share; None before the first has ended.
     locality: dict[str, str] | None = None
+    may_batch: bool | UnsetType = UNSET
+    item_us: int | UnsetType = UNSET
+    returned: dict[int, int] | UnsetType = UNSET
 
 
 class OpenChunk(Struct, kw_only=True):

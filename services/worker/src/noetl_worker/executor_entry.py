@@ -46,8 +46,9 @@ from noetl_worker.domain.secret_mask import SecretMask
 from noetl_worker.domain.waves import FrameManifest, WaveFrame, WavePartition
 from noetl_worker.payloads.result_store import ResultStore
 from noetl_worker.payloads.tenant_payloads import PayloadCache, PayloadOwner, TenantPayloads
-from noetl_worker.runner.command_runner import build_failed, prepare_command, run_command
+from noetl_worker.runner.command_runner import prepare_command, run_command
 from noetl_worker.runner.frame_outcome import run_recorded_frame
+from noetl_worker.runner.unit_run import build_failed
 from noetl_worker.settings import Settings
 from noetl_worker.spark.wave_manifests import ManifestBundler, WaveManifests
 from noetl_worker.task_logs.log_journal import LogJournal

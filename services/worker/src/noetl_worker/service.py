@@ -156,6 +156,7 @@ class Worker:
             store_waiting=payload_retry.WAITS.list_executions(),
             takes_offers=presence_announcer.takes_offers,
             tenants=presence_announcer.tenants,
+            takes_batches=True,
         )
 
     async def _attend_offer(self, offers: OfferIntake, command: Command, data: bytes) -> None:

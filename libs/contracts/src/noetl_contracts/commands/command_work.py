@@ -120,6 +120,22 @@ class ItemWork(Struct, frozen=True, kw_only=True, tag_field="work", tag="item"):
     failed: int = 0
 
 
+class BatchWork(Struct, frozen=True, kw_only=True, tag_field="work", tag="batch"):
+    """Run the pipeline for each of several items, one after another, and report each.
+
+    `indexes` are the places of the items in the collection, in ascending order; `items` are they
+    themselves where the collection is inline.
+    """
+
+    indexes: list[int]
+    total: int
+    items: list[Any] = msgspec.field(default_factory=list)
+    collection_ref: PayloadRef | None = None
+    form: CollectionForm = CollectionForm.LIST
+    done: int = 0
+    failed: int = 0
+
+
 class SlotWork(Struct, frozen=True, kw_only=True, tag_field="work", tag="slot"):
     """Claim and run frames until a claim finds nothing.
 
@@ -174,7 +190,7 @@ class ReduceWork(Struct, frozen=True, kw_only=True, tag_field="work", tag="reduc
     frame: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-Work = StepWork | ItemWork | SlotWork | FrameWork | ReduceWork | ChunkWork
+Work = StepWork | ItemWork | BatchWork | SlotWork | FrameWork | ReduceWork | ChunkWork
 
 
 class Command(Struct, frozen=True, kw_only=True):

@@ -74,7 +74,7 @@ class WorkerHeartbeat(Struct, frozen=True, kw_only=True, omit_defaults=True):
     Inputs of what it is offered may be `max_distance` away. `store_waits` of its calls wait for the
     payload store, which is away, for the executions `store_waiting`, 50 at most. `takes_offers` is
     false for a worker of some tenants: an offer may be any tenant's. These are its `tenants`, none
-    where it serves all.
+    where it serves all. `takes_batches` says that it can run commands for several items.
     """
 
     worker_id: WorkerId
@@ -88,6 +88,7 @@ class WorkerHeartbeat(Struct, frozen=True, kw_only=True, omit_defaults=True):
     store_waiting: tuple[ExecutionId, ...] = ()
     takes_offers: bool = True
     tenants: tuple[str, ...] = ()
+    takes_batches: bool = False
 
     @property
     def free_capacity(self) -> int:

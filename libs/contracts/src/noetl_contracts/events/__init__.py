@@ -46,6 +46,7 @@ Event = (
     | command_events.ChildEnded
     | loop_events.LoopStarted
     | loop_events.LoopResized
+    | loop_events.LoopItemsReturned
     | loop_events.LoopDone
     | loop_events.LoopFailed
     | loop_events.LoopFanoutStarted

@@ -30,7 +30,8 @@ class CommandIssued(
     """Work was dispatched for the first time; `unit` names it within its run.
 
     `source_locality` is what the places share where its inputs were made; until `offered_until`
-    the `target` alone may take it.
+    the `target` alone may take it. `batch` are the items of a loop that it runs one after another;
+    `item_index` is then the first.
     """
 
     command_id: CommandId
@@ -46,6 +47,7 @@ class CommandIssued(
     source_locality: dict[str, str] = msgspec.field(default_factory=dict)
     target: WorkerId | None = None
     offered_until: datetime | None = None
+    batch: list[int] = msgspec.field(default_factory=list)
 
 
 class CommandReissued(

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from noetl_contracts.commands.loop_collections import CollectionCut, CollectionForm, TakenItems
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.ids import FrameId, RunId, StageId
+from noetl_contracts.ids import CommandId, FrameId, RunId, StageId, WorkerId
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_contracts.status import StageKind, StageStatus
 
@@ -76,6 +76,7 @@ class LoopStarted(
 
     With a `cut` the units are frames of `stage_id`; `counts_frames` says that `total` counts
     them, and not the items. What is `taken` over from an earlier execution does not run.
+    `may_batch` says that one command may run several items, one after another.
     """
 
     step: str
@@ -91,6 +92,7 @@ class LoopStarted(
     counts_frames: bool = False
     notes: list[str] = msgspec.field(default_factory=list)
     taken: TakenItems | None = None
+    may_batch: bool = False
 
 
 class LoopResized(
@@ -106,6 +108,24 @@ class LoopResized(
     step: str
     run_id: RunId
     max_in_flight: int
+
+
+class LoopItemsReturned(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="event_type",
+    tag="loop.items_returned",
+):
+    """A worker gave items of a batch back before it began them: others may run them now."""
+
+    step: str
+    run_id: RunId
+    command_id: CommandId
+    attempt: int
+    worker_id: WorkerId
+    items: list[int]
 
 
 class LoopDone(

@@ -9,7 +9,7 @@ from msgspec import Struct
 from noetl_contracts.commands.command_work import Chunk
 from noetl_contracts.commands.task_metrics import MetricsByTask
 from noetl_contracts.errors import ErrorObject, FailedTry
-from noetl_contracts.ids import CommandId, RunId
+from noetl_contracts.ids import CommandId, RunId, WorkerId
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.status import RunStatus
 
@@ -65,12 +65,22 @@ class StepFailed(
     error: ErrorObject
 
 
+class InBatch(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The command that ran an item in a batch, who ran it, and what the item's tasks did."""
+
+    command_id: CommandId
+    attempt: int
+    worker_id: WorkerId | None = None
+    tasks: MetricsByTask = msgspec.field(default_factory=dict)
+
+
 class CallDone(
     Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event_type", tag="call.done"
 ):
     """A step or loop item succeeded; `item_index` is set for items.
 
-    `tries` are attempts of its tasks that failed and were followed by others.
+    `tries` are attempts of its tasks that failed and were followed by others. `in_batch` is set for
+    an item that ran in a batch of items: `command_id` is its own, which no other event has.
     """
 
     step: str
@@ -81,6 +91,7 @@ class CallDone(
     item_index: int | None = None
     notes: list[str] = msgspec.field(default_factory=list)
     tries: list[FailedTry] = msgspec.field(default_factory=list)
+    in_batch: InBatch | None = None
 
 
 class CallError(
@@ -95,6 +106,7 @@ class CallError(
     result: ResultEnvelope | None = None
     patch: dict[str, Any] = msgspec.field(default_factory=dict)
     item_index: int | None = None
+    in_batch: InBatch | None = None
 
 
 ItemEnd = CallDone | CallError

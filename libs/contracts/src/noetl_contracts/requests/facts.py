@@ -138,7 +138,8 @@ class CommandCompleted(
 ):
     """A step or item succeeded: its `ctx` writes, the `tries` that failed, what its `tasks` did.
 
-    `state` says how far a step with `incremental` has read its source.
+    `state` says how far a step with `incremental` has read its source. `item_index` names the item
+    of a command that runs several.
     """
 
     command_id: CommandId
@@ -151,10 +152,14 @@ class CommandCompleted(
     tries: list[FailedTry] = msgspec.field(default_factory=list)
     tasks: MetricsByTask = msgspec.field(default_factory=dict)
     state: ProposedState | UnsetType = UNSET
+    item_index: int | UnsetType = UNSET
 
 
 class CommandFailed(Struct, frozen=True, kw_only=True, tag_field="fact", tag="command_failed"):
-    """A step, item or slot failed after its own policies."""
+    """A step, item or slot failed after its own policies.
+
+    `item_index` names the item of a command that runs several; without it all of them failed.
+    """
 
     command_id: CommandId
     attempt: int
@@ -163,6 +168,7 @@ class CommandFailed(Struct, frozen=True, kw_only=True, tag_field="fact", tag="co
     result: ResultEnvelope | None = None
     patch: dict[str, Any] = msgspec.field(default_factory=dict)
     tasks: MetricsByTask = msgspec.field(default_factory=dict)
+    item_index: int | UnsetType = UNSET
 
 
 class CommandLost(Struct, frozen=True, kw_only=True, tag_field="fact", tag="command_lost"):
@@ -207,6 +213,16 @@ class CommandParked(Struct, frozen=True, kw_only=True, tag_field="fact", tag="co
     resume_ref: PayloadRef
     wait: Wait
     frame_id: FrameId | None = None  # whose row waits; an earlier release leaves it out
+    item_index: int | UnsetType = UNSET  # which item of a batch waits
+
+
+class ItemsReturned(Struct, frozen=True, kw_only=True, tag_field="fact", tag="items_returned"):
+    """A worker gives items of a batch back that it has not begun."""
+
+    command_id: CommandId
+    attempt: int
+    worker_id: WorkerId
+    items: list[int]
 
 
 class MessageArrived(Struct, frozen=True, kw_only=True, tag_field="fact", tag="message_arrived"):
@@ -335,6 +351,7 @@ Fact = (
     | CommandStopped
     | ChunkEmitted
     | CommandParked
+    | ItemsReturned
     | ChildEnded
     | MessageArrived
     | FrameOpened

@@ -2,6 +2,8 @@
 
 from typing import assert_never
 
+from msgspec import UNSET
+
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import command_events, execution_events, step_events
 from noetl_contracts.ids import WorkerId
@@ -11,7 +13,15 @@ from noetl_planner.domain import executions
 from noetl_planner.domain.decision import ctx_writes
 from noetl_planner.domain.decision.draft import DecisionDraft
 from noetl_planner.domain.decision.evaluation import Refusal, RunOutcome
-from noetl_planner.domain.loops import cursors, frames, items, loop_kinds, reduce_stages, streams
+from noetl_planner.domain.loops import (
+    batches,
+    cursors,
+    frames,
+    items,
+    loop_kinds,
+    reduce_stages,
+    streams,
+)
 from noetl_planner.domain.steps import command_placement, commands, increments, policies
 from noetl_replay.state import CommandState, FrameState, RunState
 
@@ -103,6 +113,13 @@ def end_command(draft: DecisionDraft, fact: facts.CommandCompleted | facts.Comma
     )
     if command_state is None or command_state.status is CommandStatus.PARKED:
         return
+    if fact.item_index is not UNSET:
+        if batches.end_item(draft, command_state, fact):
+            _continue_batch_loop(draft, command_state)
+        return
+    if command_state.batch is not UNSET and isinstance(fact, facts.CommandCompleted):
+        # Of a batch each item ends by itself.
+        return
     if isinstance(fact, facts.CommandFailed) and command_state.frame_id is not None:
         fail_unit(draft, command_state, fact)
         return
@@ -149,6 +166,19 @@ def end_command(draft: DecisionDraft, fact: facts.CommandCompleted | facts.Comma
     _continue_after_command(draft, command_state, outcome)
 
 
+def return_items(draft: DecisionDraft, fact: facts.ItemsReturned) -> None:
+    """Accept what a worker gives back of a batch of items."""
+    command_state = batches.return_items(draft, fact)
+    if command_state is not None:
+        _continue_batch_loop(draft, command_state)
+
+
+def _continue_batch_loop(draft: DecisionDraft, command_state: CommandState) -> None:
+    """Go on with a loop whose batch has ended: until then there is nothing more to issue."""
+    if not command_state.batch:
+        _continue_after_command(draft, command_state, None)
+
+
 def fail_command(
     draft: DecisionDraft,
     command_state: CommandState,
@@ -158,6 +188,11 @@ def fail_command(
     fact: facts.CommandFailed | None = None,
 ) -> None:
     """End a command as failed, and go on from there; writes that do not fit are left out."""
+    if command_state.batch is not UNSET:
+        batches.fail_batch(draft, command_state, error, worker_id=worker_id)
+        commands.fail_command(draft, command_state, error, worker_id=worker_id)
+        _continue_after_command(draft, command_state, None)
+        return
     patch, _ = ctx_writes.store_ctx_patch(
         draft, fact.patch if fact is not None else {}, step=command_state.step
     )
@@ -179,7 +214,7 @@ def fail_command(
 
 
 def _continue_after_command(
-    draft: DecisionDraft, command_state: CommandState, ended: RunOutcome
+    draft: DecisionDraft, command_state: CommandState, ended: RunOutcome | None
 ) -> None:
     run = draft.state.runs.get(command_state.run_id)
     if run is None or draft.state.cancelling_at is not None:
@@ -188,7 +223,7 @@ def _continue_after_command(
     if streams.is_stream_run(run):
         _end_stream(draft, streams.continue_stream(draft, run))
         return
-    outcome: RunOutcome | None = ended
+    outcome = ended
     if command_state.slot is not None:
         outcome = cursors.continue_cursor_loop(draft, run)
     elif command_state.item_index is not None:
@@ -257,15 +292,16 @@ def lose_command(draft: DecisionDraft, fact: facts.CommandLost) -> None:
     if command_state.frame_id is not None:
         lose_unit(draft, command_state, fact, _loss_reason(fact))
         return
-    if not fact.is_release and command_state.losses + 1 >= command_state.attempts_max:
-        fail_command(
-            draft,
-            command_state,
-            _build_worker_lost_error(command_state, fact.reason),
-            worker_id=command_state.worker_id,
-        )
+    if fact.is_release or command_state.losses + 1 < command_state.attempts_max:
+        commands.reissue_command(draft, command_state, _loss_reason(fact))
         return
-    commands.reissue_command(draft, command_state, _loss_reason(fact))
+    error = _build_worker_lost_error(command_state, fact.reason)
+    if command_state.batch is UNSET:
+        fail_command(draft, command_state, error, worker_id=command_state.worker_id)
+    elif batches.lose_batch(draft, command_state, error=error):
+        commands.reissue_command(draft, command_state, command_events.RELEASED)
+    else:
+        _continue_after_command(draft, command_state, None)
 
 
 def withdraw_untaken_offers(draft: DecisionDraft) -> None:

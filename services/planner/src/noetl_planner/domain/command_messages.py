@@ -8,6 +8,7 @@ from msgspec import UNSET
 from noetl_contracts import codec, ids
 from noetl_contracts.commands.command_work import (
     COMMAND_BYTES_MAX,
+    BatchWork,
     ChunkWork,
     Command,
     FrameWork,
@@ -146,6 +147,8 @@ def _build_work(
         return ChunkWork(
             index=command_state.item_index, chunk=run.feed.open[command_state.item_index]
         )
+    if command_state.batch is not UNSET and run.loop is not None:
+        return _build_batch_work(run.loop, command_state.batch)
     if command_state.item_index is not None and run.loop is not None:
         inline = run.loop.collection
         return ItemWork(
@@ -176,6 +179,19 @@ def _build_work(
             rows_left=slot.rows_left,
         )
     return StepWork(chunks=run.stream.received if run.stream is not None else 0)
+
+
+def _build_batch_work(loop: LoopState, indexes: list[int]) -> BatchWork:
+    inline = loop.collection
+    return BatchWork(
+        indexes=list(indexes),
+        total=loop.total,
+        items=[] if inline is None else [inline[index] for index in indexes],
+        collection_ref=loop.collection_ref,
+        form=loop.collection_form,
+        done=loop.success,
+        failed=loop.failed,
+    )
 
 
 def _build_open_frame(state: ExecutionState, frame_id: Any) -> OpenFrame | None:

@@ -119,6 +119,8 @@ def _decide_fact(draft: DecisionDraft, fact: facts.Fact) -> None:  # noqa: C901,
         case facts.CommandParked():
             frame_facts.park_command(draft, fact)
             executions.settle_cancellation(draft)
+        case facts.ItemsReturned():
+            command_facts.return_items(draft, fact)
         case facts.ChildEnded():
             waits.end_child(draft, fact)
         case facts.MessageArrived():

@@ -1,12 +1,14 @@
 """Facts about frames: opened, closed, and slots that ran dry."""
 
+from msgspec import UNSET
+
 from noetl_contracts.events import frame_events
 from noetl_contracts.ids import FrameId
 from noetl_contracts.requests import facts
 from noetl_contracts.status import FrameStatus
 from noetl_planner.domain import command_facts, executions
 from noetl_planner.domain.decision.draft import DecisionDraft
-from noetl_planner.domain.loops import cursors, frames
+from noetl_planner.domain.loops import batches, cursors, frames
 from noetl_planner.domain.steps import commands, waits
 from noetl_replay.state import CommandState, FrameState, SlotState
 
@@ -133,6 +135,11 @@ def park_command(draft: DecisionDraft, fact: facts.CommandParked) -> None:
     ):
         _resume_after_gap(draft, command_state)
         return
+    if fact.item_index is not UNSET:
+        moved = batches.move_waiting_item(draft, command_state, fact)
+        if moved is None:
+            return
+        command_state = moved
     waits.park_command(draft, command_state, fact)
 
 

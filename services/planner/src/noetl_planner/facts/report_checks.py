@@ -25,6 +25,7 @@ REPORTS = (
     | facts.CommandStopped
     | facts.ChunkEmitted
     | facts.CommandParked
+    | facts.ItemsReturned
     | facts.FrameOpened
     | facts.FrameClosed
     | facts.FilesChanged

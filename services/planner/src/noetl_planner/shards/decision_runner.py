@@ -194,7 +194,7 @@ class DecisionRunner:
             now=shared.clock.now(),
             producer=shared.producer,
             next_event_id=lambda: EventId(shared.snowflake.next_id()),
-            workers=shared.worker_presence.list_beats() if shared.limits.offer_s else (),
+            workers=shared.worker_presence.list_beats(),
         )
 
     async def _make_draft(

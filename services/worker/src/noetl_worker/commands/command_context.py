@@ -129,6 +129,13 @@ class CommandContext:
         context.ctx = ctx_references.overlay_ctx(self.ctx, patch)
         return context
 
+    def for_item(self, command: Command) -> "CommandContext":
+        """Return the same for one item of a batch, which sees no writes of the others."""
+        context = copy(self)
+        context.command = command
+        context.ctx = ctx_references.overlay_ctx(self.ctx, {})
+        return context
+
     def build_chunk_names(self, chunk: Chunk) -> dict[str, Any]:
         """Name a chunk of another step's stream, its rows unloaded."""
         return output_view.build_chunk_names(

@@ -37,7 +37,8 @@ from noetl_worker.domain.unit_identity import CallbackAddresses
 from noetl_worker.payloads.payload_retry import bind_execution
 from noetl_worker.payloads.result_store import ResultStore
 from noetl_worker.payloads.tenant_payloads import PayloadCache, PayloadOwner, TenantPayloads
-from noetl_worker.runner.command_runner import build_failed, build_lost, run_command
+from noetl_worker.runner.command_runner import build_lost, run_command
+from noetl_worker.runner.unit_run import build_failed
 from noetl_worker.spark.wave_runner import WaveRunner
 from noetl_worker.task_logs.log_journal import LogJournal
 from noetl_worker.tools import Tools

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from noetl_contracts import codec, ids
+from noetl_contracts.commands.task_metrics import MetricsByTask
 from noetl_contracts.errors import TRIES_MAX
 from noetl_contracts.events.command_events import CommandReissued
 from noetl_contracts.events.step_events import CallError, ItemEnd
@@ -69,7 +70,8 @@ class ItemReader:
         by_index = {event.item_index: self._view_ended_item(event) for event in ended}
         for command in record.state.commands.values():
             if command.run_id == record.run_id and command.item_index is not None:
-                by_index.setdefault(command.item_index, _view_open_item(command))
+                for index in _list_open_items(command):
+                    by_index.setdefault(index, _view_open_item(command, index))
         if record.started.taken is not None:
             taken_results = TakenResults(self._services.payloads, record.started.taken)
             async for item in taken_results.read_items(first=first, end=end):
@@ -87,21 +89,27 @@ class ItemReader:
         index = event.item_index or 0
         is_failed = isinstance(event, CallError)
         tries = event.error.tries if isinstance(event, CallError) else event.tries
+        batch = event.in_batch
         return ItemView(
             index=index,
             state=ItemState.FAILED if is_failed else ItemState.COMPLETED,
             record="item",
-            attempts=1,
+            attempts=1 if batch is None else batch.attempt,
             error=error_view.show_error_summary(event.error)
             if isinstance(event, CallError)
             else None,
             tries=codec.to_builtins(tries),
-            command_id=event.command_id,
+            command_id=event.command_id if batch is None else batch.command_id,
+            worker_id=None if batch is None else batch.worker_id,
+            duration=None if batch is None else _sum_durations(batch.tasks),
         )
 
     def _view_missing_item(self, index: int) -> ItemView:
         loop_state = self._record.live
-        is_waiting = loop_state is not None and index >= loop_state.next_index
+        is_waiting = loop_state is not None and (
+            index >= loop_state.next_index
+            or (loop_state.returned is not UNSET and index in loop_state.returned)
+        )
         return ItemView(
             index=index,
             state=ItemState.PENDING if is_waiting else ItemState.CANCELLED,
@@ -112,7 +120,9 @@ class ItemReader:
         """Add inputs, and what the commands tell."""
         record = self._record
         names = {
-            view.index: ids.derive_command_id(record.run_id, f"item-{view.index}")
+            view.index: ids.CommandId(view.command_id)
+            if view.command_id is not None
+            else ids.derive_command_id(record.run_id, f"item-{view.index}")
             for view in views
             if view.state is not ItemState.PENDING and view.taken_from is None
         }
@@ -155,10 +165,21 @@ class ItemReader:
         return command_losses
 
 
-def _view_open_item(command: CommandState) -> ItemView:
-    is_waiting = command.status is CommandStatus.ISSUED
+def _list_open_items(command: CommandState) -> list[int]:
+    """List the items of a command that have not ended."""
+    if command.batch is not UNSET:
+        return command.batch
+    return [] if command.item_index is None else [command.item_index]
+
+
+def _sum_durations(tasks: MetricsByTask) -> float:
+    return sum(metrics.duration_ms for metrics in tasks.values()) / 1000
+
+
+def _view_open_item(command: CommandState, index: int) -> ItemView:
+    is_waiting = command.status is CommandStatus.ISSUED or index != _list_open_items(command)[0]
     return ItemView(
-        index=command.item_index or 0,
+        index=index,
         state=ItemState.PENDING if is_waiting else ItemState.RUNNING,
         record="item",
         attempts=command.attempt,
@@ -169,6 +190,9 @@ def _view_open_item(command: CommandState) -> ItemView:
 
 
 def _describe_command(row: dict[str, Any]) -> dict[str, Any]:
+    """Say what a command tells of its item; of a batch each item has told the rest itself."""
+    if str(row["unit"]).startswith("batch-"):
+        return {"issued_at": row["issued_at"], "ended_at": row["completed_at"]}
     issued_at: datetime | None = row["issued_at"]
     ended_at: datetime | None = row["completed_at"]
     is_timed = issued_at is not None and ended_at is not None

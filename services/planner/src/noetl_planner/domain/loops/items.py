@@ -15,8 +15,8 @@ from noetl_contracts.events import loop_events
 from noetl_planner.domain.decision import evaluation, limits
 from noetl_planner.domain.decision.draft import DecisionDraft
 from noetl_planner.domain.decision.evaluation import RunOutcome
-from noetl_planner.domain.loops import loop_collections, loop_ends, reruns
-from noetl_planner.domain.steps import commands, policies
+from noetl_planner.domain.loops import batches, loop_collections, loop_ends, reruns
+from noetl_planner.domain.steps import policies
 from noetl_playbook.model.playbook import Frame, Loop, Step
 from noetl_playbook.sections import loops
 from noetl_playbook.templates.scope import TemplateScope
@@ -100,6 +100,7 @@ def start_item_loop(draft: DecisionDraft, run: RunState) -> RunOutcome | None:
                 collection_ref=taken_items.collection_ref,
                 collection_form=taken_items.collection_form,
                 taken=taken_items,
+                may_batch=batches.may_batch_items(draft.program.steps[run.step], loop),
             )
         )
         return continue_item_loop(draft, run)
@@ -112,6 +113,7 @@ def start_item_loop(draft: DecisionDraft, run: RunState) -> RunOutcome | None:
             max_in_flight=render_in_flight(draft, loop, names, run.step),
             total=source.total,
             notes=source.notes,
+            may_batch=batches.may_batch_items(draft.program.steps[run.step], loop),
             **loop_collections.store_collection(draft, source, may_inline=True),
         )
     )
@@ -126,12 +128,9 @@ def continue_item_loop(draft: DecisionDraft, run: RunState) -> RunOutcome | None
     stopping = policies.has_exceeded_failures(definition, loop)
     if stopping and loop.in_flight:
         loop_ends.cancel_units_in_flight(draft, run, policies.FAILED_FAST)
-    may_issue = not stopping and draft.state.paused_at is None
-    index = reruns.find_next_item(draft, run, loop)
-    while may_issue and index is not None and loop.in_flight < loop.max_in_flight:
-        commands.issue_item(draft, run, index, attempts_max=spec.max_attempts)
-        index = reruns.find_next_item(draft, run, loop)
-    if loop.in_flight == 0 and (stopping or index is None):
+    if not stopping and draft.state.paused_at is None:
+        batches.issue_items(draft, run, loop, attempts_max=spec.max_attempts)
+    if loop.in_flight == 0 and (stopping or not batches.has_items_left(draft, run, loop)):
         return finish_loop(draft, run, collects=spec.collect == "all" and loop.total > 0)
     return None
 

@@ -7,7 +7,7 @@ from noetl_contracts.requests import facts
 from noetl_contracts.status import StageStatus
 from noetl_planner.domain.decision.draft import DecisionDraft
 from noetl_planner.domain.decision.evaluation import RunOutcome
-from noetl_planner.domain.loops import cursors, frames, items, loop_ends, reduce_stages
+from noetl_planner.domain.loops import batches, cursors, frames, items, loop_ends, reduce_stages
 from noetl_planner.domain.steps import commands, increments, policies
 from noetl_replay.state import RunState
 
@@ -51,6 +51,9 @@ def iterate_wake_times(draft: DecisionDraft, run: RunState) -> Iterator[datetime
     if run.loop is None:
         return
     yield from run.loop.retry_at.values()
+    measuring_end = batches.find_measuring_end(draft, run.loop)
+    if measuring_end is not None:
+        yield measuring_end
     for slot in run.loop.slots:
         due = cursors.find_slot_due_at(draft, run, slot)
         if due is not None:

@@ -69,14 +69,16 @@ def find_taken_items(state: ExecutionState, run: RunState) -> TakenItems | None:
     return source.items if run.activation == 1 and run.step == source.step else None
 
 
-def find_next_item(draft: DecisionDraft, run: RunState, loop: LoopState) -> int | None:
-    """Return the item to issue next, or None after the last; raises `PayloadNeeded`."""
+def find_next_items(
+    draft: DecisionDraft, run: RunState, loop: LoopState, count: int
+) -> Sequence[int]:
+    """Return the next items that were never issued, so many at most; raises `PayloadNeeded`."""
     taken_items = find_taken_items(draft.state, run)
     if taken_items is None:
-        return loop.next_index if loop.next_index < loop.total else None
+        return range(loop.next_index, min(loop.total, loop.next_index + count))
     todo: list[int] = draft.get_stored_value(taken_items.todo_ref)
     place = bisect_left(todo, loop.next_index)
-    return todo[place] if place < len(todo) else None
+    return todo[place : place + count]
 
 
 def find_next_unit(

@@ -1,5 +1,6 @@
 """Issues, completes, fails and reissues commands; rejects facts of ended attempts (the fence)."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -92,9 +93,16 @@ def issue_step(draft: DecisionDraft, run: RunState) -> None:
     _issue_command(draft, run, "step", attempts_max=draft.limits.step_attempts_max)
 
 
-def issue_item(draft: DecisionDraft, run: RunState, index: int, *, attempts_max: int) -> None:
+def issue_item(draft: DecisionDraft, run: RunState, index: int, *, attempts_max: int) -> CommandId:
     """Ask for one item of a loop."""
-    _issue_command(draft, run, f"item-{index}", attempts_max=attempts_max, item_index=index)
+    return _issue_command(draft, run, f"item-{index}", attempts_max=attempts_max, items=[index])
+
+
+def issue_batch(
+    draft: DecisionDraft, run: RunState, indexes: Sequence[int], *, attempts_max: int
+) -> None:
+    """Ask for several items of a loop, one after another."""
+    _issue_command(draft, run, f"batch-{indexes[0]}", attempts_max=attempts_max, items=indexes)
 
 
 def issue_slot(
@@ -323,7 +331,7 @@ def _issue_command(
     unit: str,
     *,
     attempts_max: int,
-    item_index: int | None = None,
+    items: Sequence[int] = (),
     slot: int | None = None,
     stage_id: StageId | None = None,
     host: str = IO_LANE,
@@ -342,7 +350,8 @@ def _issue_command(
             pool=pool,
             lane=lane,
             attempts_max=attempts_max,
-            item_index=item_index,
+            item_index=items[0] if items else None,
+            batch=list(items) if len(items) > 1 else [],
             slot=slot,
             stage_id=stage_id,
             source_locality=inputs,
