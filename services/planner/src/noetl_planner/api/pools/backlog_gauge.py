@@ -38,7 +38,7 @@ async def _count_lane(services: ApiServices, pool: str, lane: str) -> int:
     """Count what waits in a lane or is with a worker, of tenants with a share of their own too."""
     count = 0
     for share in (None, *sorted(services.limits.tenants)):
-        backlog = await services.backlogs.find_backlog(
+        backlog = await services.messages.backlogs.find_backlog(
             stream=topology.COMMANDS, consumer=topology.build_worker_consumer(pool, lane, share)
         )
         if backlog is not None:
