@@ -2,7 +2,17 @@
 
 from types import ModuleType
 
-from tests.proof import analytics, full, leases, lineage, million, nearness, slider, tables
+from tests.proof import (
+    analytics,
+    full,
+    leases,
+    lineage,
+    million,
+    nearness,
+    slider,
+    tables,
+    tpch,
+)
 
 PROOFS: dict[str, ModuleType] = {
     "full": full,
@@ -10,6 +20,7 @@ PROOFS: dict[str, ModuleType] = {
     "million": million,
     "leases": leases,
     "tables": tables,
+    "tpch": tpch,
     "nearness": nearness,
     "slider": slider,
     "lineage": lineage,

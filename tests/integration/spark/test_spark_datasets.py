@@ -421,6 +421,26 @@ async def test_what_cannot_be_expected_is_refused(
     assert said in found.error.message
 
 
+async def test_the_plan_of_a_task_is_kept_where_it_is_asked_for(
+    worker: Bench, s3: S3Server
+) -> None:
+    query = {"sql": "SELECT id % 2 AS k, count(*) AS n FROM r GROUP BY 1"}
+    call = spark_call(**query, inputs={"r": [{"id": 1}, {"id": 2}]}, explain=True)
+    found = await answered(worker, call)
+    assert "== Physical Plan ==" in found["plan"]
+    assert "HashAggregate" in found["plan"]
+    assert found["row_count"] == 2
+    sink = {"path": f"s3://{s3.bucket}/explained/", "auth": "lake"}
+    written = await answered(
+        worker, sink_call(sink, key="e", **query, inputs={"r": [{"id": 1}]}, explain=True)
+    )
+    assert "HashAggregate" in written["plan"]
+    silent = await answered(
+        worker, sink_call({**sink, "mode": "append"}, key="f", **query, inputs={"r": [{"id": 1}]})
+    )
+    assert "plan" not in silent
+
+
 INCREMENT = """
   - step: load
     incremental: {cursor: id, from: state.rows, initial: 0TASK}

@@ -240,7 +240,7 @@ async def test_what_is_wrong_is_told_with_its_place(
     expected = [
         ({"path": place}, "config", "needs 'auth'"),
         ({"path": place, "auth": "lake"}, "not_found", f"there are no files at {place}"),
-        ({"path": place, "auth": "wrong"}, "auth", "refuses the credential's keys"),
+        ({"path": place, "auth": "wrong"}, "auth", "is refused to credential 'wrong'"),
         ({"path": place, "auth": "lake", "formt": "csv"}, "validation", "did you mean 'format'"),
         ({"path": broken, "auth": "lake"}, "parse", "does not read as parquet"),
         ({"path": plain, "auth": "lake", "types": {"a": "float8"}}, "schema", "'float8'"),

@@ -36,6 +36,10 @@ def problems_of(task: str) -> str:
         {"path": "{{ workload.place }}", "auth": "lake", "columns": ["a"]},
         {"delta": "s3://b/t", "auth": "lake", "as_of": 3},
         {"iceberg": {"table": "a.b", "catalog": "pg", "warehouse": "s3://b/w"}, "auth": "lake"},
+        {
+            "iceberg": {"table": "{{ workload.run }}.b", "catalog": "pg", "warehouse": "s3://b/w"},
+            "auth": "lake",
+        },
         {"path": "a.csv", "delimiter": ";", "schema": "id BIGINT"},
     ],
 )

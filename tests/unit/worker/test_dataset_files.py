@@ -455,3 +455,25 @@ def test_rows_that_do_not_fit_are_told_apart_where_most_do_not(tmp_path: Path) -
         with pytest.raises(DatasetProblem, match=r"line 2 of .*, column 'id': '9999"):
             read(tmp_path / "a.csv", **source)
         assert casts < 200
+
+
+def test_filters_go_with_columns_of_views(tmp_path: Path) -> None:
+    # As writers in Rust make them.
+    rows = pa.table(
+        {
+            "id": pa.array(range(100), pa.int64()),
+            "name": pa.array([f"n{number}" for number in range(100)], pa.string_view()),
+        }
+    )
+    pa.parquet.write_table(rows, tmp_path / "a.parquet", row_group_size=10)
+    place = DatasetAddress(scheme="file", path=f"{tmp_path}/a.parquet")
+    source = datasets.parse_source({"path": "a.parquet"})
+    plan = read_plan.build_read_plan(place, source, None)
+    reader = FileReader(OpenStore(place, None), source, plan.format)
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    filters = [ColumnFilter(column="id", sign=">", value=95)]
+    batches = list(reader.iterate_batches(plan.pieces[0], schema, Rejects(), filters=filters))
+    found = pa.Table.from_batches(batches, schema)
+    # Row groups are left out, the rows of the last one are Spark's to filter.
+    assert found["id"].to_pylist() == list(range(90, 100))
+    assert found["name"][0].as_py() == "n90"

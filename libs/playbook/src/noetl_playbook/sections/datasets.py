@@ -15,6 +15,11 @@ SINK_KINDS = ("spark", "duckdb", "postgres")
 _CHECKED_KIND = "spark"
 # Stands for what only the run will tell.
 _ANY_PLACE = "unknown"
+_ANY_TABLE = {
+    "table": f"{_ANY_PLACE}.{_ANY_PLACE}",
+    "catalog": _ANY_PLACE,
+    "warehouse": f"s3://{_ANY_PLACE}/",
+}
 
 
 def gather_sink(
@@ -68,7 +73,13 @@ def check_described_dataset(
     written = {key: value for key, value in fields.items() if not is_template(value)}
     for key in datasets.PLACES:
         if key in fields and key not in written:
-            written[key] = _ANY_PLACE if key != "iceberg" else f"{_ANY_PLACE}.{_ANY_PLACE}"
+            written[key] = _ANY_PLACE if key != "iceberg" else _ANY_TABLE
+    table = written.get("iceberg")
+    if isinstance(table, Mapping):
+        written["iceberg"] = {
+            key: _ANY_TABLE.get(key, _ANY_PLACE) if is_template(value) else value
+            for key, value in table.items()
+        }
     # What depends on a value that is not known is checked by the run.
     if fields.keys() - written.keys() & {"mode", "format", "key", "partition_by"}:
         written = {key: written[key] for key in written if key in datasets.PLACES}

@@ -148,6 +148,7 @@ FIELD_TYPES: dict[str, dict[str, FieldType]] = {
         "inputs": MAPPING,
         "params": MAPPING,
         "session": MAPPING,
+        "explain": FLAG,
         **_SCRIPT,
     },
     "playbook": {"path": TEXT, "version": TEXT, "return_step": TEXT, "wait": FLAG},

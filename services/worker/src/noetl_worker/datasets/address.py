@@ -131,7 +131,11 @@ class OpenStore:
         with self.translate_errors(key):
             if self.is_local:
                 return pa.OSFile(key)
-            return pa.PythonFile(_ObjectFile(obstore.open_reader(self._store, _get_key(key))))
+            return pa.PythonFile(_ObjectFile(self, key))
+
+    def open_reader(self, key: str) -> Any:
+        """Open an object of a bucket as its client reads it."""
+        return obstore.open_reader(self._store, _get_key(key))
 
     def open_writer(self, key: str) -> Any:
         """Open an object for writing: it is there when the writer is closed, not before."""
@@ -182,19 +186,26 @@ class OpenStore:
         except (exceptions.NotFoundError, FileNotFoundError) as problem:
             raise DatasetProblem("not_found", f"there is nothing at {shown}") from problem
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as problem:
-            text = f"{shown} is refused to credential '{self.address.credential}': check its keys"
-            raise DatasetProblem("auth", text) from problem
+            raise self._build_refusal(shown) from problem
         except (exceptions.BaseError, OSError) as problem:
             kind, reason = classify_store_text(str(problem))
+            if kind == "auth":
+                raise self._build_refusal(shown) from problem
             raise DatasetProblem(kind, f"{shown} cannot be used now: {reason}") from problem
+
+    def _build_refusal(self, shown: str) -> DatasetProblem:
+        text = f"{shown} is refused to credential '{self.address.credential}': check its keys"
+        return DatasetProblem("auth", text)
 
 
 class _ObjectFile(io.RawIOBase):
     """An object as a file that Arrow reads."""
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, store: "OpenStore", key: str) -> None:
         super().__init__()
-        self._inner = inner
+        self._store = store
+        self._key = key
+        self._inner: Any = store.open_reader(key)
 
     def readable(self) -> bool:
         """Say that it is read."""
@@ -205,8 +216,9 @@ class _ObjectFile(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Read at most so many bytes."""
-        return bytes(self._inner.read(None if size is None or size < 0 else size))
+        """Read at most so many bytes; raises `DatasetProblem`, unlike what decodes them."""
+        with self._store.translate_errors(self._key):
+            return bytes(self._inner.read(None if size is None or size < 0 else size))
 
     def seek(self, offset: int, whence: int = 0) -> int:
         """Go to a place."""

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from noetl_contracts import codec
+from noetl_playbook.model import datasets
 from noetl_worker.datasets.address import OpenStore
 from noetl_worker.datasets.problems import DatasetProblem
 
@@ -29,6 +30,8 @@ _OWN_NAME = re.compile(
 # Identities of commits that are remembered: an attempt is repeated long before so many others.
 _REMEMBERED = 10_000
 _RACES_MAX = 50
+# Without a byte a file of these is none.
+_NEVER_EMPTY = ("parquet", "orc", "arrow", "avro")
 # An attempt whose files are older has ended.
 _ABANDONED_AFTER = timedelta(hours=24)
 
@@ -211,7 +214,7 @@ def list_visible_files(store: OpenStore, root: str, state: DatasetState | None) 
         path = key.removeprefix(f"{root}/")
         if path in named:
             data_files.append(named[path])
-        elif path not in hidden and not _OWN_NAME.search(path) and is_data_path(path) and size:
+        elif path not in hidden and not _OWN_NAME.search(path) and _holds_data(path, size):
             data_files.append(DataFile(path=path, size_bytes=size, values=read_folder_values(path)))
     if len(data_files) < len(named):
         missing = min(named.keys() - {data_file.path for data_file in data_files})
@@ -219,6 +222,11 @@ def list_visible_files(store: OpenStore, root: str, state: DatasetState | None) 
         text = f"the committed file {shown} is gone: write the dataset anew"
         raise DatasetProblem("not_found", text)
     return data_files
+
+
+def _holds_data(path: str, size: int) -> bool:
+    """Tell whether a file may have rows: an empty one of lines has none, others are cut off."""
+    return is_data_path(path) and (size > 0 or datasets.find_format(path) in _NEVER_EMPTY)
 
 
 def is_data_path(path: str) -> bool:

@@ -66,24 +66,30 @@ def read_column_names(file: CsvFile) -> list[str]:
 
     Raises `DatasetProblem`.
     """
-    rows = _iterate_lines(file)
-    first = next(rows, None)
+    return _read_head(file)[0]
+
+
+def _read_head(file: CsvFile) -> tuple[list[str], int]:
+    """Return the names of the columns, and how many rows are before the data, empty ones too."""
+    skipped, first = next(
+        ((number, row) for number, row in enumerate(_iterate_lines(file)) if row), (0, None)
+    )
     if first is None:
         if file.options.header:
             raise DatasetProblem("parse", f"{file.shown} is empty: a header was expected")
-        return []
+        return [], 0
     if not file.options.header:
-        return list(file.names) or [f"c{number}" for number in range(1, len(first) + 1)]
+        return list(file.names) or [f"c{number}" for number in range(1, len(first) + 1)], 0
     twice = sorted({name for name in first if first.count(name) > 1})
     if twice:
         text = f"{file.shown}: the header has several columns named '{twice[0]}'"
         raise DatasetProblem("schema", text)
-    return [name.removeprefix("\ufeff") for name in first]
+    return [name.removeprefix("\ufeff") for name in first], skipped + 1
 
 
 def iterate_text_batches(file: CsvFile, rejects: Rejects) -> Iterator[pa.RecordBatch]:
     """Yield the rows as texts, in pieces; raises `DatasetProblem`."""
-    names = read_column_names(file)
+    names, skipped = _read_head(file)
     if not names:
         return
     bad: list[pyarrow.csv.InvalidRow] = []
@@ -94,15 +100,18 @@ def iterate_text_batches(file: CsvFile, rejects: Rejects) -> Iterator[pa.RecordB
         return "skip"
 
     try:
-        for batch in _open_reader(file, names, note_invalid):
-            _tell_invalid(file, bad, rejects, lines)
+        last: pa.RecordBatch | None = None
+        for batch in _open_reader(file, names, skipped, note_invalid):
+            _tell_invalid(file, bad, rejects, lines, skipped)
+            last = batch if batch.num_rows else last
             yield batch
+        _check_last_quote(file, last)
     except pa.ArrowInvalid as problem:
         if "Empty CSV" not in str(problem):
             raise _build_parse_problem(file, problem) from problem
     except UnicodeError as problem:
         raise _build_encoding_problem(file, problem) from problem
-    _tell_invalid(file, bad, rejects, lines)
+    _tell_invalid(file, bad, rejects, lines, skipped)
 
 
 def iterate_typed_batches(
@@ -136,13 +145,35 @@ def iterate_typed_batches(
         count += batch.num_rows
 
 
-def _open_reader(file: CsvFile, names: Sequence[str], note_invalid: Callable[[Any], str]) -> Any:
+def _check_last_quote(file: CsvFile, batch: pa.RecordBatch | None) -> None:
+    """Refuse a file whose last value has taken the rows after it in: its quote is never closed."""
+    if batch is None or not file.options.multi_line:
+        return
+    last = [column[-1].as_py() for column in batch.columns]
+    if not any("\n" in value or "\r" in value for value in last if value):
+        return
+    line = 1
+    with _open_text(file) as text:
+        reader = _build_reader(file, text, is_strict=True)
+        try:
+            for _ in reader:
+                line = reader.line_num + 1
+        except csv.Error as problem:
+            # Of other things that a strict reader does not take nothing is lost.
+            if "unexpected end" in str(problem):
+                reason = f"line {line} of {file.shown} opens a quote that is never closed"
+                raise DatasetProblem("parse", reason) from problem
+
+
+def _open_reader(
+    file: CsvFile, names: Sequence[str], skipped: int, note_invalid: Callable[[Any], str]
+) -> Any:
     options = file.options
     return pyarrow.csv.open_csv(
         _open_as_utf8(file),
         read_options=pyarrow.csv.ReadOptions(
             column_names=list(names),
-            skip_rows_after_names=1 if options.header else 0,
+            skip_rows_after_names=skipped,
             block_size=BLOCK_BYTES,
             # The handler of invalid rows is told their numbers by one thread alone.
             use_threads=False,
@@ -164,22 +195,29 @@ def _open_reader(file: CsvFile, names: Sequence[str], note_invalid: Callable[[An
 
 
 def _open_as_utf8(file: CsvFile) -> Any:
+    name = _find_codec(file)
     opened = file.open_file()
-    try:
-        name = codecs.lookup(file.options.encoding).name
-    except LookupError as problem:
-        text = f"encoding {file.options.encoding!r:.40} is not known"
-        raise DatasetProblem("validation", text) from problem
     if name in ("utf-8", "ascii"):
         return opened
     return pa.transcoding_input_stream(opened, name, "utf-8")
 
 
-def _tell_invalid(file: CsvFile, bad: list[Any], rejects: Rejects, lines: "_RowLines") -> None:
+def _find_codec(file: CsvFile) -> str:
+    """Return the name of a file's encoding; raises `DatasetProblem`."""
+    try:
+        return codecs.lookup(file.options.encoding).name
+    except LookupError as problem:
+        text = f"encoding {file.options.encoding!r:.40} is not known: name one such as utf-8"
+        raise DatasetProblem("validation", text) from problem
+
+
+def _tell_invalid(
+    file: CsvFile, bad: list[Any], rejects: Rejects, lines: "_RowLines", skipped: int
+) -> None:
     """Deal with rows of too few or too many values."""
     for row in bad:
         reason = f"{row.actual_columns} values instead of {row.expected_columns}"
-        line = lines.find_line(int(row.number or 1) - 1 - int(file.options.header))
+        line = lines.find_line(int(row.number or 1) - 1 - skipped)
         rejected = RejectedRow(
             file=file.shown, line=line, column=None, text=_shorten_text(row.text), reason=reason
         )
@@ -354,7 +392,7 @@ def _iterate_row_places(file: CsvFile) -> Iterator[tuple[int, int]]:
 def _iterate_lines(file: CsvFile) -> Iterator[list[str]]:
     try:
         with _open_text(file) as text:
-            yield from (row for row in _build_reader(file, text) if row)
+            yield from _build_reader(file, text)
     except UnicodeError as problem:
         raise _build_encoding_problem(file, problem) from problem
     except csv.Error as problem:
@@ -362,14 +400,19 @@ def _iterate_lines(file: CsvFile) -> Iterator[list[str]]:
 
 
 def _open_text(file: CsvFile) -> io.TextIOWrapper:
-    encoding = "utf-8-sig" if file.options.encoding.lower() == "utf-8" else file.options.encoding
+    name = _find_codec(file)
+    encoding = "utf-8-sig" if name == "utf-8" else name
     return io.TextIOWrapper(io.BufferedReader(file.open_file()), encoding=encoding, newline="")
 
 
-def _build_reader(file: CsvFile, text: io.TextIOWrapper) -> Any:
+def _build_reader(file: CsvFile, text: io.TextIOWrapper, *, is_strict: bool = False) -> Any:
     options = file.options
     return csv.reader(
-        text, delimiter=options.delimiter, quotechar=options.quote, escapechar=options.escape
+        text,
+        delimiter=options.delimiter,
+        quotechar=options.quote,
+        escapechar=options.escape,
+        strict=is_strict,
     )
 
 

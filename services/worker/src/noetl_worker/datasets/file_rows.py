@@ -54,9 +54,11 @@ class FileReader:
         with self._name_file_in_errors(file.path):
             match self._format:
                 case "parquet":
-                    return pa.parquet.read_schema(self._store.open_object(file.path))
+                    schema = pa.parquet.read_schema(self._store.open_object(file.path))
+                    return _check_names(schema, self._build_shown_path(file.path))
                 case "orc" | "arrow":
-                    return self._open_fragment(file, None).physical_schema
+                    schema = self._open_fragment(file, None).physical_schema
+                    return _check_names(schema, self._build_shown_path(file.path))
                 case "csv":
                     names = csv_rows.read_column_names(self.describe_csv(file))
                     return pa.schema([pa.field(name, pa.string()) for name in names])
@@ -147,14 +149,17 @@ class FileReader:
         match self._format:
             case "parquet" | "orc" | "arrow":
                 fragment = self._open_fragment(piece.file, piece.row_groups)
+                physical = fragment.physical_schema
+                condition = column_filters.build_expression(filters, physical, schema)
+                if condition is not None and any(map(_holds_views, physical.types)):
+                    # Arrow filters no rows of such columns; the statistics of row groups do.
+                    if self._format == "parquet":
+                        fragment = fragment.subset(filter=condition, schema=physical)
+                    condition = None
                 batches = fragment.to_batches(
-                    schema=fragment.physical_schema,
-                    columns=[
-                        name for name in schema.names if name in fragment.physical_schema.names
-                    ],
-                    filter=column_filters.build_expression(
-                        filters, fragment.physical_schema, schema
-                    ),
+                    schema=physical,
+                    columns=[name for name in schema.names if name in physical.names],
+                    filter=condition,
                     batch_size=BATCH_ROWS,
                     # What is decoded ahead is in memory.
                     batch_readahead=2,
@@ -274,11 +279,29 @@ def _translate_errors(store: OpenStore, key: str, shown: str, format_: str) -> I
             yield
         except SchemaMismatch as problem:
             raise DatasetProblem("schema", f"{shown}: {problem}") from problem
-        except (pa.ArrowException, ValueError, EOFError) as problem:
-            if isinstance(problem, OSError):
+        except (pa.ArrowException, ValueError, EOFError, OSError) as problem:
+            # What the system refuses has a number; what a decoder refuses has none.
+            if isinstance(problem, OSError) and problem.errno is not None:
                 raise
             text = f"{shown} does not read as {format_}: {problem}"
             raise DatasetProblem("parse", text[:600]) from problem
+
+
+def _check_names(schema: pa.Schema, shown: str) -> pa.Schema:
+    """Return a schema whose columns have different names; raises `DatasetProblem`."""
+    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if twice:
+        text = f"{shown} has several columns named '{twice[0]}': write them under different names"
+        raise DatasetProblem("schema", text)
+    return schema
+
+
+def _holds_views(kind: pa.DataType) -> bool:
+    """Tell whether a type is one of texts or bytes that are views, or has such inside."""
+    types = pa.types
+    if types.is_string_view(kind) or types.is_binary_view(kind):
+        return True
+    return any(_holds_views(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def fit_batch(batch: pa.RecordBatch, schema: pa.Schema, shown: str) -> pa.RecordBatch:

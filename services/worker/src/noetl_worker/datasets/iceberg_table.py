@@ -75,12 +75,16 @@ def plan_scan(
     if missing:
         raise DatasetProblem("schema", f"{source.iceberg.name} has no column '{missing[0]}'")
     scan = table.scan(snapshot_id=snapshot, selected_fields=source.columns or ("*",))
+    try:
+        tasks = list(scan.plan_files())
+    except (OSError, pa.ArrowException) as problem:
+        raise _translate_file(source.iceberg.name, problem) from problem
     pieces = [
         FilePiece(
             file=DataFile(path=task.file.file_path, size_bytes=task.file.file_size_in_bytes),
             size_bytes=task.file.file_size_in_bytes,
         )
-        for task in scan.plan_files()
+        for task in tasks
     ]
     schema = schema_to_pyarrow(scan.projection(), include_field_ids=False)
     return schema, pieces, TableState(metadata=table.metadata_location, snapshot=snapshot)
@@ -105,8 +109,7 @@ def iterate_files(
         reader = ArrowScan(table.metadata, table.io, scan.projection(), AlwaysTrue())
         yield from reader.to_record_batches(tasks)
     except (OSError, pa.ArrowException) as problem:
-        kind, reason = addresses.classify_store_text(str(problem))
-        raise DatasetProblem(kind, f"{state.metadata}: {reason}") from problem
+        raise _translate_file(state.metadata, problem) from problem
 
 
 class IcebergSink:
@@ -340,6 +343,8 @@ def _load_table(catalog: Catalog, table: LakeTable) -> Table | None:
         return catalog.load_table(table.name)
     except NoSuchTableError:
         return None
+    except (OSError, pa.ArrowException) as problem:
+        raise _translate_file(table.name, problem) from problem
     except sqlalchemy.exc.SQLAlchemyError as problem:
         raise _translate_catalog(problem) from problem
 
@@ -392,6 +397,17 @@ def _as_iceberg(kind: pa.DataType) -> pa.DataType:
 def _build_uri(address: DatasetAddress, path: str | None = None) -> str:
     key = (address.path if path is None else path).rstrip("/")
     return f"file://{key}" if address.scheme == "file" else f"s3://{address.bucket}/{key}"
+
+
+def _translate_file(shown: str, problem: Exception) -> DatasetProblem:
+    """Say what is wrong with a file of a table, its own or one of its metadata."""
+    kind, reason = addresses.classify_store_text(str(problem))
+    if isinstance(problem, FileNotFoundError):
+        text = f"Iceberg table {shown}: a file that it names is gone ({reason}): bring it back"
+        return DatasetProblem("not_found", text)
+    if isinstance(problem, pa.ArrowException) and kind == "storage_access":
+        kind = "parse"
+    return DatasetProblem(kind, f"Iceberg table {shown}: {reason}")
 
 
 def _translate_catalog(problem: Exception) -> DatasetProblem:

@@ -1,5 +1,6 @@
 """Mappings, one a line, as Arrow tables: texts stay texts, and no digit of a number is lost."""
 
+import codecs
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -14,8 +15,14 @@ from noetl_worker.datasets.problems import DatasetProblem
 
 CHUNK_BYTES = 16 * 1024 * 1024
 _LINE_BYTES_MAX = 64 * 1024 * 1024
+# What Arrow reads at once.
+_BLOCK_BYTES = 1024 * 1024
+# Arrow takes minutes for some thousand.
+_LEVELS_MAX = 100
+_NO_BRACKETS = bytes(sign for sign in range(256) if sign not in b"[]{}\n")
 # Numbers that a float or an integer of 64 bits may not hold as they are written.
 _LONG_NUMBER = re.compile(rb"[\d.]{17}|[\d.][eE]\+?\d{3}")
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _ROW = re.compile(r"in row (\d+)")
 
 
@@ -30,8 +37,10 @@ def iterate_tables(file: Any, shown: str) -> Iterator[pa.Table]:
 def _iterate_chunks(file: Any, shown: str) -> Iterator[bytes]:
     """Yield whole lines together."""
     rest = b""
+    is_first = True
     while data := file.read(CHUNK_BYTES):
-        rest += data
+        rest += data.removeprefix(codecs.BOM_UTF8) if is_first else data
+        is_first = False
         end = rest.rfind(b"\n") + 1
         if end:
             yield rest[:end]
@@ -46,20 +55,68 @@ def _iterate_chunks(file: Any, shown: str) -> Iterator[bytes]:
 def _parse_chunk(chunk: bytes, shown: str, *, line: int) -> pa.Table:
     if not chunk.strip():
         return pa.table({})
+    _check_text(chunk, shown, line=line)
     if _LONG_NUMBER.search(chunk):
         return row_tables.build_table(list(_decode_lines(chunk, shown, line=line)))
     try:
-        table = pyarrow.json.read_json(pa.BufferReader(chunk))
-        plain = pa.schema([pa.field(item.name, _keep_texts(item.type)) for item in table.schema])
-        if plain.equals(table.schema):
-            return table
-        options = pyarrow.json.ParseOptions(explicit_schema=plain)
-        return pyarrow.json.read_json(pa.BufferReader(chunk), parse_options=options)
+        return _read_chunk(chunk, block_bytes=_BLOCK_BYTES)
+    except pa.ArrowInvalid:
+        # A line may be longer than a block, and rows are counted from the begin of theirs.
+        return _read_whole_chunk(chunk, shown, line=line)
+
+
+def _check_text(chunk: bytes, shown: str, *, line: int) -> None:
+    """Refuse what Arrow would take: bytes that are no text, and what takes it minutes."""
+    try:
+        if not chunk.isascii():
+            chunk.decode()
+    except UnicodeDecodeError as problem:
+        place = line + chunk.count(b"\n", 0, problem.start)
+        text = f"line {place} of {shown} is not utf-8: {problem.reason}"
+        raise DatasetProblem("parse", text) from problem
+    lines: list[bytes] = []
+    for number, rest in enumerate(_take_levels(chunk).split(b"\n")):
+        if not _has_level(rest):
+            continue
+        lines = lines or chunk.split(b"\n")
+        # Brackets of texts are no levels.
+        if _has_level(_take_levels(_TEXT.sub(b"", lines[number]))):
+            text = f"line {line + number} of {shown} has more than {_LEVELS_MAX} levels: flatten it"
+            raise DatasetProblem("parse", text)
+
+
+def _take_levels(chunk: bytes) -> bytes:
+    """Return the brackets of lines, as many innermost levels taken off as are allowed."""
+    brackets = chunk.translate(None, _NO_BRACKETS)
+    for _ in range(_LEVELS_MAX):
+        if not _has_level(brackets):
+            break
+        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+    return brackets
+
+
+def _has_level(brackets: bytes) -> bool:
+    return b"[]" in brackets or b"{}" in brackets
+
+
+def _read_whole_chunk(chunk: bytes, shown: str, *, line: int) -> pa.Table:
+    try:
+        return _read_chunk(chunk, block_bytes=len(chunk))
     except pa.ArrowInvalid as problem:
         match = _ROW.search(str(problem))
         place = line + int(match[1]) if match else line
         text = f"line {place} of {shown}: {' '.join(str(problem).split())}"
         raise DatasetProblem("parse", text[:600]) from problem
+
+
+def _read_chunk(chunk: bytes, *, block_bytes: int) -> pa.Table:
+    read = pyarrow.json.ReadOptions(block_size=block_bytes)
+    table = pyarrow.json.read_json(pa.BufferReader(chunk), read_options=read)
+    plain = pa.schema([pa.field(item.name, _keep_texts(item.type)) for item in table.schema])
+    if plain.equals(table.schema):
+        return table
+    options = pyarrow.json.ParseOptions(explicit_schema=plain)
+    return pyarrow.json.read_json(pa.BufferReader(chunk), read_options=read, parse_options=options)
 
 
 def _keep_texts(kind: pa.DataType) -> pa.DataType:

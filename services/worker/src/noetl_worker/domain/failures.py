@@ -121,12 +121,18 @@ def _classify_status_kind(status: int) -> tuple[str, bool]:
     return "server_error", True
 
 
+_HINTS = {
+    "42P10": "give the columns of the key a unique index, or use mode: merge of a transfer",
+}
+
+
 def classify_sqlstate(sqlstate: str, message: str, *, details: dict[str, Any]) -> ErrorObject:
     """Classify an error of PostgreSQL by its SQLSTATE."""
     kind = _classify_sqlstate_kind(sqlstate)
+    hint = _HINTS.get(sqlstate)
     return build_error(
         kind,
-        message,
+        message if hint is None else f"{message}: {hint}",
         code=f"PG_{sqlstate}",
         pg_code=sqlstate,
         source="postgres",

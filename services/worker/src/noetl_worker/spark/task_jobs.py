@@ -15,6 +15,7 @@ from noetl_storage.arrow import table_schema
 from noetl_worker.datasets import read_plan
 from noetl_worker.spark import (
     code_call,
+    frame_plans,
     needed_columns,
     row_checks,
     shared_session,
@@ -339,16 +340,19 @@ def _write_frame(
     if twice:
         text = f"the result has several columns named {', '.join(twice)}: give them names with AS"
         raise SparkRefusal("schema", text)
+    text = frame_plans.explain_frame(frame) if ask.is_explained else ""
     if ask.target is not None:
         scope = None if ask.target.sink.expect is None else _build_scope(frames, ask)
-        return _write_dataset(frame, ask.target, scope)
+        given = _write_dataset(frame, ask.target, scope)
+        return structs.replace(given, physical_plan=text)
     missing = [name for name in plan.partition_by if name not in names]
     if missing:
         text = f"output.partition_by names {missing[0]!r}, which is no column of the result"
         raise SparkRefusal("validation", text)
     schema = named_tables.build_arrow_schema(frame.schema)
     manifests = part_writer.write_frame(frame, plan)
-    return SparkResult(columns=names, types=table_schema.format_schema(schema), manifests=manifests)
+    types = table_schema.format_schema(schema)
+    return SparkResult(columns=names, types=types, manifests=manifests, physical_plan=text)
 
 
 def _write_dataset(

@@ -64,6 +64,8 @@ class SparkRequest(Struct, frozen=True, kw_only=True):
     target: DatasetTarget | None = None
     expected: Mapping[str, Expectations] = {}
     now: datetime | None = None
+    # Whether the plan of the result is kept with it.
+    is_explained: bool = False
 
 
 class SparkResult(Struct, frozen=True, kw_only=True):
@@ -83,6 +85,8 @@ class SparkResult(Struct, frozen=True, kw_only=True):
     diverted: dict[str, list[dict[str, Any]]] = {}
     # Tables that code returned by name, beside the value.
     named: "dict[str, SparkResult]" = {}
+    # How Spark has planned the table, where that was asked for.
+    physical_plan: str = ""
 
 
 class CopyTarget(Struct, frozen=True, kw_only=True):

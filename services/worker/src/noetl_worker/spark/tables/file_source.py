@@ -100,8 +100,8 @@ class FilePieceReader(DataSourceReader):
         rejects = Rejects()
         try:
             account = open_account(given.home, given.plan.address)
-            for batch in self._iterate_batches(partition.pieces, schema, rejects, account):
-                yield from _fit_batch(batch, arrow_schema, given.plan.address.shown_path)
+            for shown, batch in self._iterate_batches(partition.pieces, schema, rejects, account):
+                yield from _fit_batch(batch, arrow_schema, shown)
         except DatasetProblem as problem:
             raise SparkRefusal(problem.kind, problem.message) from problem
         if rejects.count:
@@ -113,17 +113,21 @@ class FilePieceReader(DataSourceReader):
         schema: pa.Schema,
         rejects: Rejects,
         account: Mapping[str, Any] | None,
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield batches, each with the file or the table that errors name."""
         plan = self._given.plan
         if plan.state is not None:
             iceberg = lake_loader.load_iceberg()
-            yield from iceberg.iterate_files(
+            batches = iceberg.iterate_files(
                 pieces, schema, address=plan.address, account=account, state=plan.state
             )
+            yield from ((plan.address.shown_path, batch) for batch in batches)
             return
         reader = FileReader(OpenStore(plan.address, account), plan.source, plan.format)
         for piece in pieces:
-            yield from reader.iterate_batches(piece, schema, rejects, filters=self._filters)
+            shown = plan.address.show_key(piece.file.path)
+            batches = reader.iterate_batches(piece, schema, rejects, filters=self._filters)
+            yield from ((shown, batch) for batch in batches)
 
 
 def build_spark_schema(plan: ReadPlan) -> StructType:

@@ -16,6 +16,7 @@ from noetl_contracts.errors import ErrorObject
 from noetl_contracts.log_chunks import NOTICE
 from noetl_contracts.payloads import INLINE_BYTES_MAX, RESULT_INLINE_BYTES_MAX, PayloadRef
 from noetl_contracts.spread_table import SpreadTable
+from noetl_playbook.model import coercion
 from noetl_playbook.views.results import PipelineResult, StoredResult, TaskResult
 from noetl_storage.arrow import result_values
 from noetl_storage.arrow.encoding import PayloadUnreadable
@@ -199,6 +200,7 @@ class SparkTool:
             plan=self._build_plan(call, home),
             is_trusted=self._limits.is_code_allowed,
             target=await self._inputs.describe_target(call, home),
+            is_explained=bool(coercion.coerce_boolean(fields.get("explain"))),
         )
 
     async def _load_source(self, call: Call) -> tuple[str | None, tuple[str, ...]]:
@@ -388,6 +390,8 @@ def _add_findings(raw: dict[str, Any], given: SparkResult) -> dict[str, Any]:
         raw["checks"] = codec.to_builtins(given.checks)
     if given.diverted:
         raw["diverted"] = given.diverted
+    if given.physical_plan:
+        raw["plan"] = given.physical_plan
     if given.rejected:
         raw["rejected"] = dataset_results.show_rejects(given.rejected)
     return raw

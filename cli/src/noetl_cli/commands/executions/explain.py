@@ -1,0 +1,43 @@
+"""`noetl explain`: the plan by which Spark ran a step, kept with its result."""
+
+from typing import Annotated, Any
+
+import typer
+
+from noetl_cli import terminal_output
+from noetl_cli.commands.options import ExecutionArgument, Server
+from noetl_cli.errors import CliError
+from noetl_cli.local import history
+from noetl_cli.planner import client, step_result
+from noetl_cli.planner.step_result import PlannerResults
+
+_KEY = "plan"
+
+
+def explain(
+    execution_id: ExecutionArgument,
+    step: Annotated[
+        str | None,
+        typer.Argument(metavar="[STEP]", help="The step (default: the last one with a result)."),
+    ] = None,
+    *,
+    server: Server = None,
+) -> None:
+    """Show the plan by which Spark ran a step whose task has `explain: true`."""
+    history.check_is_remote(execution_id, server=server)
+    with client.open_client(server) as planner:
+        source = PlannerResults(planner, execution_id)
+        named = step_result.choose_step(source, execution_id, step)
+        plan = find_plan(step_result.read_first_rows(source, named, rows_max=1).data)
+    if plan is None:
+        raise CliError(
+            f"No plan is kept of step {named!r}.",
+            way_out="Set explain: true on its task of kind spark, and run it again.",
+        )
+    terminal_output.print_text(plan)
+
+
+def find_plan(data: Any) -> str | None:
+    """Return the plan that a result holds, if its task was to keep one."""
+    plan = data.get(_KEY) if isinstance(data, dict) else None
+    return plan if isinstance(plan, str) else None
