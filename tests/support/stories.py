@@ -11,6 +11,7 @@ from tests.support.streams import begun, chunk, failed, gather, playbook
 from noetl_contracts.commands.command_work import BatchWork
 from noetl_contracts.commands.loop_collections import UnitsEnd
 from noetl_contracts.commands.state_values import ProposedState, StateType, StateValue
+from noetl_contracts.commands.task_metrics import ELAPSED_MS
 from noetl_contracts.commands.worker_pools import Priority, WorkerHeartbeat
 from noetl_contracts.ids import ExecutionId, WorkerId
 from noetl_contracts.requests import facts
@@ -220,7 +221,7 @@ def batches() -> PlannerHarness:
     )
     harness.start()
     waiting = harness.sent()
-    harness.tell(done(waiting.pop(0)))
+    harness.tell(structs.replace(done(waiting.pop(0)), metrics={ELAPSED_MS: 1}))
     waiting += harness.sent()
     first = next(command for command in waiting if isinstance(command.work, BatchWork))
     waiting.remove(first)

@@ -9,7 +9,7 @@ from msgspec import UNSET, structs
 from tests.support.planning import PlannerHarness, done
 
 from noetl_contracts.commands.command_work import BatchWork, Command, ItemWork
-from noetl_contracts.commands.task_metrics import TaskMetrics
+from noetl_contracts.commands.task_metrics import ELAPSED_MS
 from noetl_contracts.commands.waits import TimeWait
 from noetl_contracts.commands.worker_pools import WorkerHeartbeat
 from noetl_contracts.errors import ErrorObject
@@ -17,6 +17,7 @@ from noetl_contracts.ids import WorkerId
 from noetl_contracts.payloads import PayloadRef
 from noetl_contracts.requests import facts
 from noetl_replay.fold_batches import BATCH_US
+from noetl_replay.state import ReturnedItem
 
 ITEMS = 100
 PLAYBOOK = """
@@ -64,8 +65,7 @@ def begun(text: str | None = None, *, beat: WorkerHeartbeat | None = None) -> Pl
 
 
 def took(command: Command, milliseconds: int) -> facts.CommandCompleted:
-    tasks = {"t": TaskMetrics(attempts=1, duration_ms=milliseconds)}
-    return structs.replace(done(command), tasks=tasks)
+    return structs.replace(done(command), metrics={ELAPSED_MS: milliseconds})
 
 
 def batches(harness: PlannerHarness) -> list[Command]:
@@ -180,14 +180,15 @@ def test_every_item_of_a_batch_ends_once_and_the_last_ends_the_command() -> None
     assert harness.tell(ended(command, first)) == []
 
 
-def test_the_end_of_a_batch_that_names_no_item_says_nothing_but_its_failure_ends_all() -> None:
+def test_an_end_without_an_item_says_nothing_and_such_a_failure_ends_the_first() -> None:
     harness, command = batched()
     assert harness.tell(done(command)) == []
+    first, *others = indexes(command)
     types = harness.tell(failed(command))
-    assert types[: len(indexes(command)) + 1] == [
-        *["call.error"] * len(indexes(command)),
-        "command.failed",
-    ]
+    # The first had begun, the others get commands of their own.
+    assert types[:3] == ["call.error", "loop.items_returned", "command.failed"]
+    assert harness.events("call.error")[-1].item_index == first
+    assert [item.work.index for item in harness.sent()][: len(others)] == others  # type: ignore[union-attr]  # items
 
 
 def test_a_lost_batch_runs_again_without_what_had_ended() -> None:
@@ -226,7 +227,7 @@ def test_items_that_were_given_back_go_out_alone_after_the_attempt_that_had_them
         command_id=again.command_id, attempt=2, worker_id=WorkerId("w"), items=[*others, 999]
     )
     assert harness.tell(returned) == ["loop.items_returned"]
-    assert loop_of(harness).returned == dict.fromkeys(others, 2)
+    assert loop_of(harness).returned == dict.fromkeys(others, ReturnedItem(attempt=2, losses=1))
     # They take long: others get commands of their own, as many as are allowed.
     harness.tell(facts.TimerDue())
     sent = harness.sent()
@@ -290,3 +291,95 @@ def test_a_cancelled_batch_counts_each_item_that_had_not_ended() -> None:
         command_id=command.command_id, attempt=1, worker_id=WorkerId("w")
     )
     assert harness.tell(stopped) == ["command.cancelled"]
+
+
+def park(command: Command, index: int | Any, harness: PlannerHarness) -> facts.CommandParked:
+    until = harness.now + timedelta(seconds=600)
+    return facts.CommandParked(
+        command_id=command.command_id,
+        attempt=command.attempt,
+        worker_id=WorkerId("w"),
+        resume_ref=REF,
+        wait=TimeWait(key="1/t", task="t", timeout_s=600, until=until, reason="retry"),
+        item_index=index,
+    )
+
+
+def test_items_that_wait_take_no_place_of_those_that_run() -> None:
+    harness = begun()
+    waiting = list(harness.sent())
+    parked = 0
+    while waiting:
+        command = waiting.pop(0)
+        if isinstance(command.work, BatchWork):
+            harness.tell(*[ended(command, index) for index in command.work.indexes])
+        elif parked < 10 and command.work.index % 3:  # type: ignore[union-attr]  # an item's
+            parked += 1
+            harness.tell(park(command, UNSET, harness))
+            harness.tell(facts.TimerDue())
+        else:
+            harness.tell(took(command, 1))
+        waiting += harness.sent()
+    assert len(harness.state.commands) == parked
+    assert loop_of(harness).success == ITEMS - parked
+
+
+def test_an_item_that_parks_in_a_pause_goes_on_once() -> None:
+    harness, command = batched()
+    harness.tell(lost(command))
+    (again,) = harness.sent()
+    harness.tell(facts.PauseRequested(request_id="p"))
+    harness.tell(park(again, indexes(again)[0], harness))
+    assert harness.state.held == {}
+    harness.tell(facts.ResumeRequested(request_id="r"))
+    assert [item for item in harness.sent() if item.resume is not None] == []
+    assert harness.events("command.parked")[-1].attempt == 2
+
+
+def test_no_item_is_begun_more_often_than_allowed_after_it_was_given_back() -> None:
+    harness, command = batched()
+    harness.tell(lost(command))
+    (again,) = harness.sent()
+    first, second, *_ = indexes(again)
+    harness.tell(
+        facts.ItemsReturned(
+            command_id=again.command_id, attempt=2, worker_id=WorkerId("w"), items=[second]
+        )
+    )
+    harness.tell(ended(again, first))
+    harness.tell(facts.TimerDue())
+    (alone,) = [
+        item
+        for item in harness.commands.values()
+        if isinstance(item.work, ItemWork) and item.work.index == second
+    ]
+    # It may have begun in the batch that was lost: this is its second and last time.
+    assert harness.tell(lost(alone))[:2] == ["command.failed", "call.error"]
+
+
+def test_a_lost_batch_counts_as_one_that_ran_again() -> None:
+    harness, command = batched()
+    harness.tell(lost(command))
+    (again,) = harness.sent()
+    assert loop_of(harness).retried == 1
+    harness.tell(
+        facts.ItemsReturned(
+            command_id=again.command_id,
+            attempt=2,
+            worker_id=WorkerId("w"),
+            items=indexes(again)[1:],
+        )
+    )
+    harness.tell(facts.TimerDue())
+    assert loop_of(harness).retried == 1
+
+
+def test_what_was_lost_tells_nothing_of_how_long_items_take() -> None:
+    harness, command = batched()
+    before = loop_of(harness).item_us
+    harness.tell(lost(command))
+    (again,) = harness.sent()
+    harness.tell(lost(again))
+    assert loop_of(harness).item_us == before
+    error = harness.events("call.error")[-1].error
+    assert f"(item-{indexes(command)[0]}) was dispatched 2 times" in error.message

@@ -2,11 +2,11 @@
 
 from msgspec import UNSET
 
-from noetl_contracts.commands.task_metrics import MetricsByTask
+from noetl_contracts.commands.task_metrics import ELAPSED_MS
 from noetl_contracts.events import command_events, loop_events, step_events
 from noetl_replay import fold_commands
 from noetl_replay.fold_loops import count_outcome, touch_loop
-from noetl_replay.state import CommandState, ExecutionState, LoopState
+from noetl_replay.state import CommandState, ExecutionState, LoopState, ReturnedItem
 
 # How long a batch should take. Items that are given back take as long at least.
 BATCH_US = 250_000
@@ -38,7 +38,7 @@ def end_batch_item(
     if loop_state is None:
         return
     count_outcome(loop_state, event)
-    note_item_time(loop_state, in_batch.tasks)
+    note_item_time(loop_state, in_batch.elapsed_ms)
     command_state = state.commands.get(in_batch.command_id)
     if command_state is None or command_state.batch is UNSET or event.item_index is None:
         return
@@ -66,16 +66,17 @@ def return_items(state: ExecutionState, event: loop_events.LoopItemsReturned) ->
     returned = {} if loop_state.returned is UNSET else loop_state.returned
     for index in event.items:
         take_item(loop_state, command_state, index)
-        returned[index] = event.attempt
+        returned[index] = ReturnedItem(attempt=event.attempt, losses=event.losses)
     loop_state.returned = returned
     took_us = 0 if loop_state.item_us is UNSET else loop_state.item_us
     loop_state.item_us = max(took_us, BATCH_US)
 
 
-def note_item_time(loop_state: LoopState, tasks: MetricsByTask) -> None:
-    """Remember how long items take, of which the latest count most."""
-    took_us = sum(metrics.duration_ms for metrics in tasks.values()) * 1_000
-    before = loop_state.item_us
+def note_item_time(loop_state: LoopState, elapsed_ms: object) -> None:
+    """Remember how long items take, of which the latest count most; lost ones tell nothing."""
+    if not isinstance(elapsed_ms, int) or elapsed_ms < 0:
+        return
+    took_us, before = elapsed_ms * 1_000, loop_state.item_us
     loop_state.item_us = took_us if before is UNSET else before + (took_us - before) // _SMOOTHING
 
 
@@ -86,4 +87,4 @@ def note_command_time(state: ExecutionState, event: command_events.CommandComple
         return
     run = state.runs.get(event.run_id)
     if run is not None and run.loop is not None and run.loop.may_batch is not UNSET:
-        note_item_time(run.loop, event.tasks)
+        note_item_time(run.loop, event.metrics.get(ELAPSED_MS))

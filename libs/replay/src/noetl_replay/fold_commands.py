@@ -46,6 +46,8 @@ def _park_command(state: ExecutionState, at: Envelope, event: command_events.Com
     command_state = _touch_command(state, event)
     command_state.status, command_state.heard_at = CommandStatus.PARKED, at.event_time
     command_state.parked = ParkedState(wait=event.wait, resume_ref=event.resume_ref)
+    # What waits is not held: the end of its wait sends it out.
+    state.held.pop(event.command_id, None)
     state.deadlines[event.command_id] = at.event_time + timedelta(seconds=event.wait.timeout_s)
 
 

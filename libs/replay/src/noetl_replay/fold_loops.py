@@ -139,8 +139,7 @@ def count_reissued(
     """Account a lost attempt to its loop; a slot's next claim comes after all commits so far."""
     if (loop_state := touch_loop(state, event.run_id)) is None:
         return
-    items = 1 if lost.batch is UNSET else len(lost.batch)
-    loop_state.retried += items if event.reason != command_events.NOT_TAKEN else 0
+    loop_state.retried += event.reason not in command_events.UNCOUNTED
     if lost.slot is not None:
         slot = loop_state.slots[lost.slot]
         slot.frames_in_round, slot.commits_floor = 0, loop_state.commits

@@ -167,14 +167,20 @@ class SlotState(Struct, kw_only=True):
     claimed_at: datetime | None = None
 
 
+class ReturnedItem(Struct, frozen=True, kw_only=True):
+    """An item that a batch gave back: the latest attempt that had it, and how many were lost."""
+
+    attempt: int
+    losses: int = 0
+
+
 class LoopState(Struct, kw_only=True):
     """One epoch of a loop: counters, and slots for a cursor.
 
     With a `cut` its units are frames; `next_index` is the next unit then, and `units_ok` and
     `units_failed` count them. `retry_at` holds the frames that wait to be handed out again.
     With `may_batch` a command may run a batch of items, and counts once as `in_flight`; `item_us`
-    is how many microseconds an item took lately, and `returned` are items that were given back,
-    with the attempt that had them.
+    is how many microseconds an item took lately, and `returned` are items that were given back.
     """
 
     run_id: RunId
@@ -211,7 +217,7 @@ class LoopState(Struct, kw_only=True):
     locality: dict[str, str] | None = None
     may_batch: bool | UnsetType = UNSET
     item_us: int | UnsetType = UNSET
-    returned: dict[int, int] | UnsetType = UNSET
+    returned: dict[int, ReturnedItem] | UnsetType = UNSET
 
 
 class OpenChunk(Struct, kw_only=True):

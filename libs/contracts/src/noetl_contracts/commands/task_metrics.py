@@ -8,6 +8,8 @@ from msgspec import Meta, Struct
 from noetl_contracts.ids import CommandId
 
 URL_CHARACTERS_MAX = 300
+# Of the metrics of an item: how many milliseconds it took, waits between tries included.
+ELAPSED_MS = "elapsed_ms"
 
 Count = Annotated[int, Meta(ge=0)]
 # A hint with more bytes is no progress.

@@ -16,7 +16,13 @@ from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 # Reasons why an attempt ended that nobody is to blame for: its worker left, or never came for it.
 RELEASED = "released"
 NOT_TAKEN = "not_taken"
-BLAMELESS = frozenset({RELEASED, NOT_TAKEN})
+# Why the command of an item begins with a later attempt: a batch had the item in the earlier ones,
+# which were lost or not.
+IN_BATCH = "ran_in_batch"
+LOST_IN_BATCH = "lost_in_batch"
+BLAMELESS = frozenset({RELEASED, NOT_TAKEN, IN_BATCH})
+# Of these nothing ran again.
+UNCOUNTED = frozenset({NOT_TAKEN, IN_BATCH, LOST_IN_BATCH})
 
 
 class CommandIssued(

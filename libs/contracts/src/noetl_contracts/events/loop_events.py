@@ -118,14 +118,18 @@ class LoopItemsReturned(
     tag_field="event_type",
     tag="loop.items_returned",
 ):
-    """A worker gave items of a batch back before it began them: others may run them now."""
+    """A worker gave items of a batch back before it began them: others may run them now.
+
+    `losses` is how often each may have been begun and lost before.
+    """
 
     step: str
     run_id: RunId
     command_id: CommandId
     attempt: int
-    worker_id: WorkerId
-    items: list[int]
+    worker_id: WorkerId | None = None
+    items: list[int] = msgspec.field(default_factory=list)
+    losses: int = 0
 
 
 class LoopDone(

@@ -66,12 +66,16 @@ class StepFailed(
 
 
 class InBatch(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The command that ran an item in a batch, who ran it, and what the item's tasks did."""
+    """The command that ran an item in a batch, who ran it, and what the item's tasks did.
+
+    `elapsed_ms` is how long the item took, waits between tries included.
+    """
 
     command_id: CommandId
     attempt: int
     worker_id: WorkerId | None = None
     tasks: MetricsByTask = msgspec.field(default_factory=dict)
+    elapsed_ms: int | None = None
 
 
 class CallDone(

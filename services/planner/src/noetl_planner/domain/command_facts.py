@@ -366,13 +366,16 @@ def _loss_reason(fact: facts.CommandLost) -> str:
 
 
 def _build_worker_lost_error(command_state: CommandState, reason: str) -> ErrorObject:
+    unit, times = command_state.unit, command_state.attempt
+    if command_state.batch is not UNSET:
+        unit, times = f"item-{command_state.batch[0]}", command_state.losses + 1
     return ErrorObject(
         kind="worker_lost",
         code="WORKER_LOST",
         step=command_state.step,
         attempt=command_state.attempt,
-        message=f"step {command_state.step!r} ({command_state.unit}) was dispatched "
-        f"{command_state.attempt} times and lost each time: {reason}",
+        message=f"step {command_state.step!r} ({unit}) was dispatched {times} times and lost each "
+        f"time: {reason}",
     )
 
 

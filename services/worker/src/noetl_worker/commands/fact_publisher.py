@@ -347,7 +347,7 @@ class AttemptReporter:
             count += 1
         if self._queue and not count:
             fact_name = type(self._queue[0]).__name__
-            self._queue.clear()
+            del self._queue[0]
             raise ReportTooLarge(
                 f"{fact_name} of step {self._command.step!r} exceeds {FACTS_BYTES_MAX} bytes: "
                 "write less to ctx, or select fewer fields"

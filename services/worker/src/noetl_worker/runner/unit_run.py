@@ -4,6 +4,7 @@ import msgspec
 
 from noetl_contracts.commands.command_work import Command, ItemWork
 from noetl_contracts.commands.loop_collections import CollectionForm
+from noetl_contracts.commands.task_metrics import ELAPSED_MS
 from noetl_contracts.commands.waits import ELAPSED
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.requests.facts import (
@@ -90,6 +91,7 @@ async def run_unit(
 
     Raises one of `FAILURES` where it cannot be run.
     """
+    began_s = services.clock.monotonic_s()
     pipeline = Pipeline(block=block, unit=unit, context=context, services=services)
     resumed = await _find_resume_point(command, block, unit, services)
     try:
@@ -99,7 +101,11 @@ async def run_unit(
         return await _build_parked(command, pipeline, parked, services)
     except PipelineHalted:
         return build_stopped(command, services)
-    return await _store_end(command, block, end, pipeline, services, emitter=unit.emitter)
+    fact = await _store_end(command, block, end, pipeline, services, emitter=unit.emitter)
+    if isinstance(fact, CommandCompleted) and isinstance(command.work, ItemWork):
+        elapsed_ms = round((services.clock.monotonic_s() - began_s) * 1_000)
+        return msgspec.structs.replace(fact, metrics={**fact.metrics, ELAPSED_MS: elapsed_ms})
+    return fact
 
 
 async def _find_resume_point(

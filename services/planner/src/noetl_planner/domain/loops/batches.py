@@ -11,11 +11,13 @@ from msgspec import UNSET
 
 from noetl_contracts import ids
 from noetl_contracts.commands.command_work import IO_LANE
+from noetl_contracts.commands.task_metrics import ELAPSED_MS
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import command_events, loop_events, step_events
 from noetl_contracts.ids import CommandId, WorkerId
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.requests import facts
+from noetl_contracts.status import CommandStatus
 from noetl_planner.domain.decision import ctx_writes
 from noetl_planner.domain.decision.draft import DecisionDraft
 from noetl_planner.domain.loops import reruns
@@ -55,7 +57,7 @@ def issue_items(draft: DecisionDraft, run: RunState, loop: LoopState, *, attempt
             commands.issue_item(draft, run, indexes[0], attempts_max=attempts_max)
         return
     places = _count_places(draft, run)
-    in_flight_max = _choose_in_flight(draft, loop, places)
+    in_flight_max = _choose_in_flight(draft, run, loop, places)
     while loop.in_flight < in_flight_max:
         if loop.returned is not UNSET and loop.returned:
             _issue_returned_item(draft, run, loop, attempts_max=attempts_max)
@@ -64,6 +66,8 @@ def issue_items(draft: DecisionDraft, run: RunState, loop: LoopState, *, attempt
         indexes = reruns.find_next_items(draft, run, loop, size)
         if not indexes:
             return
+        # A batch reads its items as one slice of their collection.
+        indexes = [index for index in indexes if index - indexes[0] < ITEMS_MAX]
         if len(indexes) == 1:
             commands.issue_item(draft, run, indexes[0], attempts_max=attempts_max)
         else:
@@ -99,8 +103,8 @@ def _count_places(draft: DecisionDraft, run: RunState) -> int:
     return sum(beat.capacity for beat in beats)
 
 
-def _choose_in_flight(draft: DecisionDraft, loop: LoopState, places: int) -> int:
-    """Choose how many commands may be in flight.
+def _choose_in_flight(draft: DecisionDraft, run: RunState, loop: LoopState, places: int) -> int:
+    """Choose how many commands may be in flight; those that wait take no place of a worker.
 
     What no worker has room for stays here, where batches can still be made of it, as long as items
     are quick. Else it is sent out, for an autoscaler counts what waits there.
@@ -111,7 +115,14 @@ def _choose_in_flight(draft: DecisionDraft, loop: LoopState, places: int) -> int
         is_quick = loop.item_us * 2 <= BATCH_US
     if not places or not is_quick:
         return loop.max_in_flight
-    return min(loop.max_in_flight, places * COMMANDS_PER_PLACE)
+    usual = places * COMMANDS_PER_PLACE
+    if loop.in_flight < usual:
+        return min(loop.max_in_flight, usual)
+    waiting = sum(
+        command.run_id == run.run_id and command.status is CommandStatus.PARKED
+        for command in draft.state.commands.values()
+    )
+    return min(loop.max_in_flight, usual + waiting)
 
 
 def _choose_batch_size(loop: LoopState, places: int) -> int:
@@ -128,16 +139,18 @@ def _issue_returned_item(
 ) -> None:
     assert loop.returned is not UNSET, "the caller has looked"
     index = min(loop.returned)
-    attempt = loop.returned[index]
+    item = loop.returned[index]
     command_id = commands.issue_item(draft, run, index, attempts_max=attempts_max)
-    _raise_attempt(draft, command_id, attempt)
+    _raise_attempt(draft, command_id, item.attempt, losses=item.losses)
 
 
-def _raise_attempt(draft: DecisionDraft, command_id: CommandId, attempt: int) -> None:
+def _raise_attempt(
+    draft: DecisionDraft, command_id: CommandId, attempt: int, *, losses: int
+) -> None:
     """Let a command begin after the attempts of the batch, which may have begun its item."""
-    for _ in range(1, attempt):
-        issued = draft.state.commands[command_id]
-        commands.reissue_command(draft, issued, command_events.RELEASED)
+    for number in range(1, attempt):
+        reason = command_events.LOST_IN_BATCH if number <= losses else command_events.IN_BATCH
+        commands.reissue_command(draft, draft.state.commands[command_id], reason)
 
 
 def end_item(
@@ -155,6 +168,7 @@ def end_item(
         attempt=command_state.attempt,
         worker_id=fact.worker_id,
         tasks=fact.tasks,
+        elapsed_ms=_read_elapsed(fact),
     )
     if isinstance(fact, facts.CommandCompleted) and refused is None:
         draft.append_event(
@@ -186,6 +200,12 @@ def end_item(
     return True
 
 
+def _read_elapsed(fact: facts.CommandCompleted | facts.CommandFailed) -> int | None:
+    """Return how long an item took, where its worker tells; a failed one does not."""
+    told = fact.metrics.get(ELAPSED_MS) if isinstance(fact, facts.CommandCompleted) else None
+    return told if isinstance(told, int) and told >= 0 else None
+
+
 def fail_batch(
     draft: DecisionDraft,
     command_state: CommandState,
@@ -193,10 +213,15 @@ def fail_batch(
     *,
     worker_id: WorkerId | None,
 ) -> None:
-    """Let every item that is left of a batch fail; the command itself has to be ended then."""
+    """Let the first item that is left fail, for it was the one that ran; the others run alone.
+
+    The command itself has to be ended then.
+    """
     assert command_state.batch is not UNSET, "only batches come here"
-    for index in list(command_state.batch):
-        _fail_item(draft, command_state, index, error, worker_id=worker_id)
+    first, *others = command_state.batch
+    _fail_item(draft, command_state, first, error, worker_id=worker_id)
+    if others:
+        _append_returned(draft, command_state, others, worker_id, min(command_state.losses, 1))
 
 
 def return_items(draft: DecisionDraft, fact: facts.ItemsReturned) -> CommandState | None:
@@ -208,16 +233,8 @@ def return_items(draft: DecisionDraft, fact: facts.ItemsReturned) -> CommandStat
         return None
     returned = [index for index in fact.items if index in command_state.batch]
     if returned:
-        draft.append_event(
-            loop_events.LoopItemsReturned(
-                step=command_state.step,
-                run_id=command_state.run_id,
-                command_id=command_state.command_id,
-                attempt=command_state.attempt,
-                worker_id=fact.worker_id,
-                items=returned,
-            )
-        )
+        losses = min(command_state.losses, 1)
+        _append_returned(draft, command_state, returned, fact.worker_id, losses)
     _complete_ended_batch(draft, command_state, fact.worker_id)
     return command_state
 
@@ -230,24 +247,35 @@ def move_waiting_item(
     if index is UNSET or command_state.batch is UNSET or index not in command_state.batch:
         return None
     run = draft.state.runs[command_state.run_id]
-    attempt = command_state.attempt
+    attempt, losses = command_state.attempt, command_state.losses
+    _append_returned(draft, command_state, [index], fact.worker_id, losses)
+    _complete_ended_batch(draft, command_state, fact.worker_id)
+    item_id = commands.issue_item(draft, run, index, attempts_max=command_state.attempts_max)
+    _raise_attempt(draft, item_id, attempt, losses=losses)
+    del draft.to_send[item_id]
+    moved = draft.state.commands[item_id]
+    commands.start_command(draft, moved, fact.worker_id)
+    return draft.state.commands[item_id]
+
+
+def _append_returned(
+    draft: DecisionDraft,
+    command_state: CommandState,
+    items: list[int],
+    worker_id: WorkerId | None,
+    losses: int,
+) -> None:
     draft.append_event(
         loop_events.LoopItemsReturned(
             step=command_state.step,
             run_id=command_state.run_id,
             command_id=command_state.command_id,
-            attempt=attempt,
-            worker_id=fact.worker_id,
-            items=[index],
+            attempt=command_state.attempt,
+            worker_id=worker_id,
+            items=items,
+            losses=losses,
         )
     )
-    _complete_ended_batch(draft, command_state, fact.worker_id)
-    item_id = commands.issue_item(draft, run, index, attempts_max=command_state.attempts_max)
-    _raise_attempt(draft, item_id, attempt)
-    del draft.to_send[item_id]
-    moved = draft.state.commands[item_id]
-    commands.start_command(draft, moved, fact.worker_id)
-    return draft.state.commands[item_id]
 
 
 def lose_batch(draft: DecisionDraft, command_state: CommandState, *, error: ErrorObject) -> bool:
