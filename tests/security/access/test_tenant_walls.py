@@ -149,7 +149,7 @@ async def test_what_the_gate_remembers_is_bounded_in_bytes(world: ApiWorld) -> N
     for number in range(8):
         padded = b"Bearer " + b" " * (number + 1) * 100_000 + (caller.key or "").encode()
         await admit((b"authorization", padded), (b"x-noetl-client", b"c" * 100_000))
-    assert sum(len(str(key)) for key in gate._remembered) < 8_000
+    assert sum(len(str(key)) for key in gate._remembered._entries) < 8_000
 
 
 async def test_a_key_is_not_found_in_what_the_gate_remembers(world: ApiWorld) -> None:
@@ -159,7 +159,7 @@ async def test_a_key_is_not_found_in_what_the_gate_remembers(world: ApiWorld) ->
     scope: Any = {"method": "GET", "path_template": "/api/catalog", "headers": [
         (b"authorization", f"Bearer {caller.key}".encode())]}  # fmt: skip
     await gate.admit_request(scope)
-    assert (caller.key or "x") not in str(list(gate._remembered))
+    assert (caller.key or "x") not in str(list(gate._remembered._entries))
 
 
 async def test_a_letter_that_is_nobodys_is_shown_to_the_installation_alone(

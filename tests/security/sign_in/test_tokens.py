@@ -488,8 +488,8 @@ async def test_groups_are_found_below_a_path(provider: IdentityProvider, planner
 async def test_verified_tokens_are_remembered_up_to_a_number(
     site: Site, provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(token_verifier, "VERIFIED_MAX", 2)
     verifier = site.sign_in.verifier
+    monkeypatch.setattr(verifier._verified_by_digest, "_entries_max", 2)
     for place in range(5):
         await verifier.verify_token(provider.forge(jti=str(place)))
     assert len(verifier._verified_by_digest) == 2
