@@ -40,12 +40,11 @@ $ noetl credential test shop --url https://api.example.org/v1/me
 $ noetl credential test files --url s3://invoices --pool gpu
 ```
 
-A worker opens the stored credential and reports the server, its version, the user and the latency. Exit codes: 0 it opens, 1 it
-does not or names no server to test it at, 2 the test is refused (no such credential, or a type that cannot be tested), 124 no worker
-answered within `--timeout` (90 s).
+A worker opens it and reports the server, its version, the user and the latency. Exit codes: 0 it opens, 1 it does not or names
+no server, 2 it is refused (no such credential, or no test for its type), 124 no worker answered within `--timeout` (90 s).
 
-Credentials for requests are tested at `--url`, else at their field `test_url`: one request with the credential, one without. If both
-are answered, a note says that the address proves nothing. The address rules of [http](tools/http.md) hold.
+Credentials for requests are tested at `--url`, else at their field `test_url`. If that answers without the credential too, a note
+says so. The address rules of [http](tools/http.md) hold.
 
 A test is an execution with the reserved path `system/credential-test`; its history has no value of the credential. The API is
 `POST /api/credentials/{name}/test` with optional `{"pool": ..., "url": ...}`; it answers as `POST /api/execute`, also to

@@ -221,13 +221,56 @@ def test_an_autoscaler_asks_the_planner_for_each_lane(folder: Path) -> None:
     scaled = find(render_chart(folder, "worker", {"settings": settings}), "ScaledObject")
     asked = [trigger["metadata"] for trigger in scaled["spec"]["triggers"]]
     assert {item["type"] for item in scaled["spec"]["triggers"]} == {"metrics-api"}
-    assert {item["url"] for item in asked} == {"http://noetl-planner.runs.svc:9090/metrics"}
+    assert {item["url"] for item in asked} == {charts.BACKLOG_URL}
     metric = names.FRAME_BACKLOG.name
     assert [item["valueLocation"] for item in asked] == [
         f'{metric}{{pool="gpu",lane="{lane}"}}' for lane in worker_pools.IO_LANES
     ]
     # One command that waits wakes a pool of none.
     assert {item["activationTargetValue"] for item in asked} == {"0"}
+
+
+def test_an_autoscaler_of_the_umbrella_asks_its_own_planner(folder: Path) -> None:
+    whole = render_chart(folder, UMBRELLA)
+    scaled = find(whole, "ScaledObject")
+    asked = {trigger["metadata"]["url"] for trigger in scaled["spec"]["triggers"]}
+    services = [item["metadata"]["name"] for item in whole if item["kind"] == "Service"]
+    assert asked == {"http://demo-planner.runs.svc:9090/metrics"}
+    assert "demo-planner" in services
+
+
+def test_workers_apart_from_a_planner_are_told_where_it_counts(folder: Path) -> None:
+    """A wrong guess would hold them at `replicas` for ever, and nobody would see why."""
+    with pytest.raises(helm_python.HelmError, match=r"scaling\.backlogUrl: name the metrics"):
+        render_chart(folder, "worker", {"scaling": {"backlogUrl": ""}})
+    for scaling in ({"enabled": False}, {"monitoringEndpoint": "nats.nats.svc:8222"}):
+        assert render_chart(folder, "worker", {"scaling": {"backlogUrl": "", **scaling}})
+
+
+def test_a_long_cooldown_is_no_invalid_autoscaler(folder: Path) -> None:
+    spec = find(render_chart(folder, "worker", {"scaling": {"cooldownS": 7200}}), "ScaledObject")[
+        "spec"
+    ]
+    behavior = spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    # Kubernetes refuses more.
+    assert behavior["scaleDown"] == {"stabilizationWindowSeconds": 3600}
+    assert spec["cooldownPeriod"] == 7200
+
+
+@pytest.mark.parametrize(
+    ("values", "is_tested"),
+    [
+        ({"scaling": {"replicasMin": 0}}, False),
+        ({"scaling": {"enabled": False}, "replicas": 0}, False),
+        ({"scaling": {"replicasMin": 1}, "replicas": 0}, True),
+        ({"scaling": {"enabled": False, "replicasMin": 0}}, True),
+    ],
+)
+def test_a_pool_that_may_have_no_worker_is_not_asked_by_a_test(
+    folder: Path, values: dict[str, Any], *, is_tested: bool
+) -> None:
+    kinds = {item["kind"] for item in render_chart(folder, "worker", values)}
+    assert ("Pod" in kinds) is is_tested
 
 
 def test_an_autoscaler_looks_at_queues_where_it_is_told_their_server(folder: Path) -> None:

@@ -14,6 +14,9 @@ UMBRELLA = "noetl"
 
 Manifest = dict[str, Any]
 
+# What a chart wants to be told where it is a release of its own.
+BACKLOG_URL = "http://noetl-planner.runs.svc:9090/metrics"
+
 
 def copy_charts(folder: Path, *, source: Path = HELM) -> Path:
     """Copy every chart, each with what it depends on, as `helm dependency build` lays it."""
@@ -27,10 +30,13 @@ def copy_charts(folder: Path, *, source: Path = HELM) -> Path:
 
 def render_chart(folder: Path, chart: str, values: Manifest | None = None) -> list[Manifest]:
     """Render a chart of such a folder, and parse every document."""
+    values = values or {}
+    if chart == "worker":
+        values = {**values, "scaling": {"backlogUrl": BACKLOG_URL, **values.get("scaling", {})}}
     import helm_python  # noqa: PLC0415 - only the lane of charts installs it
 
     loaded = helm_python.Chart.load(folder / chart)
-    rendered = loaded.render(values or {}, name="demo", namespace="runs", is_install=True)
+    rendered = loaded.render(values, name="demo", namespace="runs", is_install=True)
     documents = [yaml.safe_load_all(text) for text in rendered.values()]
     return [found for texts in documents for found in texts if found]
 

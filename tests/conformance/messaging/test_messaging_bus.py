@@ -479,6 +479,23 @@ async def test_a_consumer_says_whether_anybody_serves_it(bus: Bus) -> None:
     assert await bus.backlogs.find_backlog(stream=topology.COMMANDS, consumer="nobody") is None
 
 
+async def test_all_consumers_of_a_stream_are_listed_as_each_is_found(bus: Bus) -> None:
+    await bus.publisher.publish_message(a_command())
+
+    async def is_counted() -> bool:
+        listed = await bus.backlogs.list_backlogs(topology.COMMANDS)
+        return listed[WORKER] == Backlog(pending=1, unsettled=0, asking=0)
+
+    # A consumer counts a message a moment after the stream has it.
+    await eventually(is_counted)
+    listed = await bus.backlogs.list_backlogs(topology.COMMANDS)
+    for consumer in listed:
+        found = await bus.backlogs.find_backlog(stream=topology.COMMANDS, consumer=consumer)
+        assert found == listed[consumer]
+    assert {queue.consumer for queue in await bus.streams.list_queues()} >= listed.keys()
+    assert await bus.backlogs.list_backlogs("NOETL_NOBODY") == {}
+
+
 async def test_each_pool_and_priority_has_a_queue_of_its_own(bus: Bus) -> None:
     high = subjects.build_command_subject("default", "io-high", ACME, OPS)
     await bus.publisher.publish_message(a_command())

@@ -6,6 +6,7 @@ from base64 import b64encode
 from datetime import UTC, datetime
 
 import pytest
+from aiohttp import web
 from tests.support.attempting import site_of
 from tests.support.manual_clock import ManualClock
 from tests.support.polling import eventually
@@ -20,7 +21,12 @@ from noetl_storage.ports.errors import StorageUnavailable
 from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.domain.secret_mask import SecretMask
 from noetl_worker.keychain import credential_vault
-from noetl_worker.keychain.credential_vault import REMEMBERED_S, RENEWED_S, CredentialVault
+from noetl_worker.keychain.credential_vault import (
+    REMEMBERED_S,
+    RENEWED_S,
+    CredentialVault,
+    record_used_versions,
+)
 from noetl_worker.payloads import payload_retry
 from noetl_worker.payloads.payload_retry import retry_store_call
 
@@ -113,17 +119,49 @@ async def test_a_refused_credential_is_looked_for_again_and_told_when_it_has_cha
     shelf = Shelf()
     shelf.put("db", 1, token="a")  # noqa: S106 - a value for the test
     vault, clock, _ = vault_of(shelf)
-    assert not await vault.renew_credential("db", SITE)
-    await vault.resolve_auth("db", SITE)
+    assert not await vault.renew_credential("db", SITE, used_versions={})
+    with record_used_versions() as used:
+        await vault.resolve_auth("db", SITE)
+    assert used == {"db": 1}
     clock.advance_by(RENEWED_S)
-    assert not await vault.renew_credential({"credential": "db"}, SITE)
+    assert not await vault.renew_credential({"credential": "db"}, SITE, used_versions=used)
     shelf.put("db", 2, token="b")  # noqa: S106 - a value for the test
-    assert not await vault.renew_credential("db", SITE)
+    assert not await vault.renew_credential("db", SITE, used_versions=used)
     clock.advance_by(RENEWED_S)
-    assert await vault.renew_credential("db", SITE)
-    assert (await vault.resolve_auth("db", SITE)).version == 2
-    assert not await vault.renew_credential({"type": "bearer", "token": "c"}, SITE)
+    assert await vault.renew_credential("db", SITE, used_versions=used)
+    with record_used_versions() as used:
+        assert (await vault.resolve_auth("db", SITE)).version == 2
+    assert not await vault.renew_credential("db", SITE, used_versions=used)
+    inline = {"type": "bearer", "token": "c"}
+    assert not await vault.renew_credential(inline, SITE, used_versions=used)
     assert shelf.lookups == 3
+
+
+async def test_all_calls_that_were_refused_with_the_old_version_get_the_new_one() -> None:
+    shelf = Shelf()
+    shelf.put("db", 1, token="a")  # noqa: S106 - a value for the test
+    vault, clock, _ = vault_of(shelf)
+    with record_used_versions() as used:
+        await vault.resolve_auth("db", SITE)
+    shelf.put("db", 2, token="b")  # noqa: S106 - a value for the test
+    clock.advance_by(RENEWED_S)
+    calls = (vault.renew_credential("db", SITE, used_versions=used) for _ in range(5))
+    assert await asyncio.gather(*calls) == [True] * 5
+    assert await vault.renew_credential("db", SITE, used_versions=used)
+    assert shelf.lookups == 2
+
+
+async def test_a_refused_credential_is_not_forgotten_while_the_store_is_away() -> None:
+    shelf = Shelf()
+    shelf.put("db", 1, token="a")  # noqa: S106 - a value for the test
+    vault, clock, _ = vault_of(shelf)
+    with record_used_versions() as used:
+        await vault.resolve_auth("db", SITE)
+    clock.advance_by(RENEWED_S)
+    shelf.is_away = True
+    assert not await vault.renew_credential("db", SITE, used_versions=used)
+    assert shelf.lookups == 2
+    assert (await vault.resolve_auth("db", SITE)).version == 1
 
 
 FETCH = """
@@ -148,6 +186,37 @@ async def test_a_replaced_credential_counts_at_once_where_the_old_one_is_refused
     assert isinstance(done, CommandCompleted), done
     sent = [request.headers["Authorization"] for request in server.seen[1:]]
     assert sent == ["Bearer old-token", "Bearer new-token"]
+
+
+async def test_every_item_of_a_loop_goes_on_with_a_replaced_credential(
+    worker: Bench, server: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credential_vault, "RENEWED_S", 0.0)
+    commands = [command_of(FETCH % server.url) for _ in range(5)]
+    await worker.put_credential("shop", {"token": "old-token"}, kind="bearer")
+    refused = asyncio.Barrier(len(commands))
+
+    async def refuse_old_token(request: web.Request) -> web.Response:
+        if request.headers["Authorization"] == "Bearer new-token":
+            return web.json_response({"n": 1})
+        # All are with the server when it refuses the first, and the new version is there by then.
+        if await refused.wait() == 0:
+            await worker.put_credential("shop", {"token": "new-token"}, kind="bearer", version=2)
+        await refused.wait()
+        return web.json_response(status=401)
+
+    server.answers(refuse_old_token)
+    for command in commands:
+        await worker.send(command)
+    deliveries = await worker.commands.fetch_batch(messages_max=len(commands), wait_s=5)
+    async with asyncio.timeout(60):
+        await asyncio.gather(*map(worker.lane.attend_delivery, deliveries))
+    assert [type(fact) for fact in await worker.facts() if is_end(fact)] == [CommandCompleted] * 5
+    assert len(server.seen) == 10
+
+
+def is_end(fact: object) -> bool:
+    return isinstance(fact, CommandCompleted | CommandFailed)
 
 
 async def test_a_credential_is_looked_for_until_the_store_is_back(

@@ -23,7 +23,7 @@ from noetl_messaging.jetstream.dead_letters import (
     JetStreamDeadLetters,
 )
 from noetl_messaging.jetstream.publisher import JetStreamPublisher
-from noetl_messaging.jetstream.streams import JetStreamStreams
+from noetl_messaging.jetstream.streams import JetStreamBacklogs, JetStreamStreams
 from noetl_messaging.streams import topology
 from noetl_messaging.streams.errors import MessagingUnavailable
 from noetl_messaging.streams.ports import Message
@@ -138,6 +138,15 @@ async def entered(broker: NatsServer, user: str) -> AsyncIterator[tuple[Client, 
         yield client, refused
     finally:
         await client.close()
+
+
+async def test_a_planner_sees_how_each_queue_of_commands_stands(broker: NatsServer) -> None:
+    async with open_connection(broker.url_for("planner"), name="planner") as planner:
+        backlogs = JetStreamBacklogs(planner)
+        listed = await backlogs.list_backlogs(topology.COMMANDS)
+        assert {topology.build_worker_consumer("gpu", "spark"), *OWN.values()} <= listed.keys()
+        with pytest.raises(MessagingUnavailable):
+            await backlogs.list_backlogs(topology.INGEST)
 
 
 @pytest.mark.parametrize("subject", NOBODYS_TO_PUBLISH)

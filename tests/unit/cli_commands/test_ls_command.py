@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 
 from noetl_chassis.identity import read_minted_at_ms
 from noetl_cli.__main__ import app
+from noetl_cli.commands.options import parse_duration
 from noetl_cli.errors import CliError, ExitCode
 from noetl_contracts.credentials import CREDENTIAL_TEST_PATH
 
@@ -81,3 +82,21 @@ def test_what_is_no_time_is_refused(option: str) -> None:
     assert isinstance(done.exception, CliError)
     assert done.exception.exit_code == ExitCode.USAGE
     assert "'yesterday' is no length of time, no day" in done.exception.message
+
+
+@pytest.mark.parametrize("option", ["--since", "--until"])
+@pytest.mark.parametrize("number", ["20260131", "2026", "90", "1.5"])
+def test_a_number_without_a_unit_is_refused(option: str, number: str) -> None:
+    done = listed(option, number)
+    assert isinstance(done.exception, CliError)
+    assert done.exception.exit_code == ExitCode.USAGE
+    assert "12h, 7d, 20" in done.exception.way_out
+
+
+@pytest.mark.parametrize("number", ["20260131", "2026", "90"])
+def test_a_length_of_time_has_a_unit(number: str) -> None:
+    with pytest.raises(CliError, match=f"--since '{number}' is no length of time") as refused:
+        parse_duration("--since", number)
+    assert refused.value.exit_code == ExitCode.USAGE
+    assert "90s" in refused.value.way_out
+    assert parse_duration("--since", "90s") == timedelta(seconds=90)

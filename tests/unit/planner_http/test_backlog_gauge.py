@@ -24,8 +24,24 @@ TENANT = "acme"
 class AbsentBus:
     """A bus that does not answer."""
 
+    async def list_backlogs(self, stream: str) -> dict[str, Backlog]:
+        raise MessagingUnavailable(f"asking about {stream}")
+
+
+class CountingBus:
+    """Counts what it is asked."""
+
+    def __init__(self, backlogs: MemoryBacklogs) -> None:
+        self._backlogs = backlogs
+        self.asked = 0
+
+    async def list_backlogs(self, stream: str) -> dict[str, Backlog]:
+        self.asked += 1
+        return await self._backlogs.list_backlogs(stream)
+
     async def find_backlog(self, *, stream: str, consumer: str) -> Backlog | None:
-        raise MessagingUnavailable(f"asking about {stream}/{consumer}")
+        self.asked += 1
+        return await self._backlogs.find_backlog(stream=stream, consumer=consumer)
 
 
 def list_shown() -> dict[tuple[str, str], float]:
@@ -57,6 +73,19 @@ async def test_every_lane_of_every_pool_is_shown_with_the_work_of_all_tenants() 
         await broker.publish_message(Message(subject=command, message_id=str(number), data=b"{}"))
     await show_backlogs(services)
     assert list_shown() == dict.fromkeys(lanes, 0) | {("gpu", "io"): 3}
+
+
+async def test_the_bus_is_asked_once_for_all_pools_and_tenants() -> None:
+    tenants = tuple(f"t{number}" for number in range(100))
+    broker = MemoryBroker(
+        topology.declare_topology(shard_count=1, pools=POOLS.by_stream, tenants=tenants),
+        SystemClock(),
+    )
+    await broker.ensure_streams()
+    bus = CountingBus(MemoryBacklogs(broker))
+    limits = Limits(pools=POOLS, tenants=frozenset(tenants))
+    await show_backlogs(ApiWorld().services(limits=limits, backlogs=bus))
+    assert bus.asked == 1
 
 
 async def test_nothing_of_before_is_shown_when_the_bus_is_away() -> None:

@@ -39,11 +39,11 @@ Directory = Annotated[
 
 def parse_moment(option: str, text: str, now: datetime) -> datetime:
     """Read an option's length of time before now, day or moment (UTC); raises `CliError`."""
-    seconds = coercion.coerce_duration_s(text)
-    if seconds is not None and 0 < seconds <= _DURATION_S_MAX:
+    seconds = _find_duration_s(text)
+    if seconds is not None:
         return now - timedelta(seconds=seconds)
     try:
-        moment = datetime.fromisoformat(text)
+        moment = _parse_day_or_moment(text)
     except ValueError as problem:
         raise CliError(
             f"{option} {text!r:.40} is no length of time, no day and no moment.",
@@ -56,11 +56,29 @@ def parse_moment(option: str, text: str, now: datetime) -> datetime:
 
 def parse_duration(option: str, text: str) -> timedelta:
     """Read an option's length of time; raises `CliError`."""
-    seconds = coercion.coerce_duration_s(text)
-    if seconds is None or not 0 < seconds <= _DURATION_S_MAX:
+    seconds = _find_duration_s(text)
+    if seconds is None:
         raise CliError(
             f"{option} {text!r:.40} is no length of time.",
-            way_out="Write it as 12h, 7d, or a number of seconds.",
+            way_out="Write it with its unit, as 90s, 30m, 12h or 7d.",
             exit_code=ExitCode.USAGE,
         )
     return timedelta(seconds=seconds)
+
+
+def _find_duration_s(text: str) -> float | None:
+    """Return the seconds of a number and its unit, None for anything else.
+
+    A plain number could be a year or a day as well.
+    """
+    seconds = coercion.coerce_duration_s(text)
+    if seconds is None or coercion.coerce_number(text) is not None:
+        return None
+    return seconds if 0 < seconds <= _DURATION_S_MAX else None
+
+
+def _parse_day_or_moment(text: str) -> datetime:
+    """Read a day or a moment with its hyphens; raises `ValueError`."""
+    if coercion.coerce_number(text) is not None:
+        raise ValueError(text)
+    return datetime.fromisoformat(text)

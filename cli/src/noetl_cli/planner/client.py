@@ -14,7 +14,7 @@ from urllib3.exceptions import HTTPError, LocationValueError, ReadTimeoutError
 
 from noetl_cli import settings
 from noetl_cli.errors import CliError, ExitCode
-from noetl_cli.identity import authorization, contexts
+from noetl_cli.identity import authorization, contexts, server_origin
 from noetl_cli.identity.authorization import ServerAuthorization
 from noetl_cli.stack.home_folder import state
 from noetl_cli.stack.home_folder.home import StackHome
@@ -262,6 +262,20 @@ def get_target_bucket() -> tuple[str, dict[str, str]]:
         "region": "us-east-1",
     }
     return url.path.strip("/"), fields
+
+
+def check_stack_server() -> None:
+    """Refuse any other planner in use than that of the stack here; raises `CliError`."""
+    environ = settings.copy_environment()
+    address, _ = _split_user(get_server_address(None))
+    own = _find_stack_urls(environ).get("api")
+    if own is None or server_origin.parse_origin(address) != server_origin.parse_origin(own):
+        raise CliError(
+            f"The planner in use is {address}, not that of the stack in "
+            f"{settings.choose_home(None, environ=environ)}, whose keys stay on this machine.",
+            way_out="Unset NOETL_SERVER, and switch with: noetl context use local",
+            exit_code=ExitCode.USAGE,
+        )
 
 
 def _get_stack_url(name: str, what: str, other: str) -> str:

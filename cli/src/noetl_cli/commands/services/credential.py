@@ -144,10 +144,13 @@ def put_credential(  # noqa: PLR0913 - one parameter for each option of the comm
 
 
 def _read_stack_credential(kind: str) -> tuple[str, dict[str, Any]]:
-    """Return the bucket of the stack for the user's own data, and fields; of its database none."""
-    if kind == S3:
-        return client.get_target_bucket()
-    return "", {"dsn": client.get_target_dsn()}
+    """Return the bucket of the stack for the user's own data, and fields; of its database none.
+
+    Raises `CliError`, also where another planner than the stack's would get them.
+    """
+    own = client.get_target_bucket() if kind == S3 else ("", {"dsn": client.get_target_dsn()})
+    client.check_stack_server()
+    return own
 
 
 def _build_wrong_options_error(text: str, way_out: str) -> CliError:

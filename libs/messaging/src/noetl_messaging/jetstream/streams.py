@@ -42,7 +42,7 @@ class JetStreamStreams:
         """Make what is missing, change what differs; return the names of both."""
         changed = [spec.name for spec in self._topology.streams if await self._ensure_stream(spec)]
         for stream in self._topology.streams:
-            present = await self._list_consumers(stream.name)
+            present = await _list_consumers(self._connection, stream.name)
             changed += [
                 f"{stream.name}/{declared.name}"
                 for declared in self._list_declared_consumers(stream.name)
@@ -58,7 +58,7 @@ class JetStreamStreams:
             problems += _list_differences(
                 spec.name, build_stream_config(spec, self._replicas), info.config if info else None
             )
-            present = await self._list_consumers(spec.name) if info else {}
+            present = await _list_consumers(self._connection, spec.name) if info else {}
             for declared in self._list_declared_consumers(spec.name):
                 consumer_info = present.get(declared.name)
                 problems += _list_differences(
@@ -91,7 +91,9 @@ class JetStreamStreams:
                     if consumer_info.delivered
                     else None,
                 )
-                for name, consumer_info in (await self._list_consumers(spec.name)).items()
+                for name, consumer_info in (
+                    await _list_consumers(self._connection, spec.name)
+                ).items()
                 if name in declared
             ]
         return queues
@@ -151,19 +153,22 @@ class JetStreamStreams:
             except NotFoundError:
                 return None
 
-    async def _list_consumers(self, stream: str) -> dict[str, api.ConsumerInfo]:
-        consumer_infos: dict[str, api.ConsumerInfo] = {}
-        while True:
-            with translate_errors(f"listing the consumers of {stream}"):
-                page = await self._connection.jetstream.consumers_info(
-                    stream, offset=len(consumer_infos)
-                )
-            consumer_infos |= {info.name: info for info in page if info.name not in consumer_infos}
-            if len(page) < 256:  # noqa: PLR2004 - the server's page size
-                return consumer_infos
-
     def _list_declared_consumers(self, stream: str) -> Iterable[ConsumerSpec]:
         return [spec for spec in self._topology.consumers if spec.stream == stream]
+
+
+async def _list_consumers(connection: Connection, stream: str) -> dict[str, api.ConsumerInfo]:
+    """Return every consumer by name, a page a request; none where there is no such stream."""
+    consumer_infos: dict[str, api.ConsumerInfo] = {}
+    while True:
+        with translate_errors(f"listing the consumers of {stream}"):
+            try:
+                page = await connection.jetstream.consumers_info(stream, offset=len(consumer_infos))
+            except NotFoundError:
+                return {}
+        consumer_infos |= {info.name: info for info in page if info.name not in consumer_infos}
+        if len(page) < 256:  # noqa: PLR2004 - the server's page size
+            return consumer_infos
 
 
 def _compute_first_sequence(now: datetime) -> int:
@@ -246,10 +251,16 @@ def _sort_if_list(value: Any) -> Any:
 
 
 class JetStreamBacklogs:
-    """Asks the server about one consumer at a time."""
+    """Asks the server about consumers."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+
+    async def list_backlogs(self, stream: str) -> dict[str, Backlog]:
+        """Return how every consumer of a stream stands, by name."""
+        self._connection.require_connected()
+        consumer_infos = await _list_consumers(self._connection, stream)
+        return {name: _build_backlog(info) for name, info in consumer_infos.items()}
 
     async def find_backlog(self, *, stream: str, consumer: str) -> Backlog | None:
         """Return how a consumer stands, None when there is none by this name."""
@@ -259,8 +270,12 @@ class JetStreamBacklogs:
                 info = await self._connection.jetstream.consumer_info(stream, consumer)
             except NotFoundError:
                 return None
-        return Backlog(
-            pending=info.num_pending or 0,
-            unsettled=info.num_ack_pending or 0,
-            asking=info.num_waiting or 0,
-        )
+        return _build_backlog(info)
+
+
+def _build_backlog(info: api.ConsumerInfo) -> Backlog:
+    return Backlog(
+        pending=info.num_pending or 0,
+        unsettled=info.num_ack_pending or 0,
+        asking=info.num_waiting or 0,
+    )

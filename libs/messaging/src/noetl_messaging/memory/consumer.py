@@ -121,18 +121,23 @@ class MemoryConsumer:
 
 
 class MemoryBacklogs:
-    """Asks the broker about one consumer at a time."""
+    """Asks the broker about its consumers."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
 
+    async def list_backlogs(self, stream: str) -> dict[str, Backlog]:
+        """Return how every consumer of a stream stands, by name."""
+        return {
+            queue.consumer: Backlog(
+                pending=queue.pending,
+                unsettled=queue.unsettled,
+                asking=self._broker.asking[stream, queue.consumer],
+            )
+            for queue in await self._broker.list_queues()
+            if queue.stream == stream
+        }
+
     async def find_backlog(self, *, stream: str, consumer: str) -> Backlog | None:
         """Return how a consumer stands, None when there is none by this name."""
-        for queue in await self._broker.list_queues():
-            if (queue.stream, queue.consumer) == (stream, consumer):
-                return Backlog(
-                    pending=queue.pending,
-                    unsettled=queue.unsettled,
-                    asking=self._broker.asking[stream, consumer],
-                )
-        return None
+        return (await self.list_backlogs(stream)).get(consumer)

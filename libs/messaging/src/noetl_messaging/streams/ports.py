@@ -193,7 +193,13 @@ class Backlog(Struct, frozen=True, kw_only=True):
 
 
 class Backlogs(Protocol):
-    """How single consumers stand now."""
+    """How consumers stand now."""
+
+    async def list_backlogs(self, stream: str) -> dict[str, Backlog]:
+        """Return how every consumer of a stream stands, by name; none where there is no stream.
+
+        Raises `MessagingUnavailable`.
+        """
 
     async def find_backlog(self, *, stream: str, consumer: str) -> Backlog | None:
         """Return how a consumer stands, None when there is none by this name.

@@ -1,7 +1,9 @@
 """Credentials by name: opened here, remembered for a moment, never passed on."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
@@ -31,6 +33,8 @@ ABSENT_S = 1.0
 # A credential that servers refuse over and over is looked up so often at most, in seconds.
 RENEWED_S = 0.25
 _REMEMBERED_MAX = 1024
+# The versions that the call which runs has got, by the names of their credentials.
+_USED_VERSIONS: ContextVar[dict[str, int] | None] = ContextVar("used_versions", default=None)
 
 
 class Credential(Struct, frozen=True, kw_only=True):
@@ -135,22 +139,40 @@ class CredentialVault:
         """Forget what was looked up under a name, so that the next look asks the store."""
         self._remembered.pop((site.tenant_id, site.organization_id, name), None)
 
-    async def renew_credential(self, auth: Any, site: UnitScope) -> bool:
-        """Look again for a credential that a server refused; tell whether it has changed since.
+    async def renew_credential(
+        self, auth: Any, site: UnitScope, *, used_versions: dict[str, int]
+    ) -> bool:
+        """Tell whether a credential that a server refused has another version than the refused one.
 
-        A version that replaced it a moment ago is not remembered yet. Raises `ToolFailure`.
+        One caller looks and the others wait for it. A version that replaced the refused one within
+        `RENEWED_S` of the last look is not seen yet. Raises `ToolFailure`.
         """
         meant = None if auth is None else auth_forms.parse_auth(auth)
         if meant is None or isinstance(meant, InlineCredential):
             return False
-        remembered = self._remembered.get((site.tenant_id, site.organization_id, meant.name))
-        if remembered is None or remembered.credential is None:
+        refused_version = used_versions.get(meant.name)
+        if refused_version is None:
             return False
-        if self._clock.monotonic_s() - remembered.looked_at < RENEWED_S:
+        key = (site.tenant_id, site.organization_id, meant.name)
+        async with self._looking.setdefault(key, asyncio.Lock()):
+            remembered_credential = self._remembered.get(key)
+            if self._has_to_look(remembered_credential, refused_version):
+                # While the store is away, the remembered one stays.
+                remembered_credential = await self._look_up(meant.name, site, remembered_credential)
+                self._remember_credential(key, remembered_credential)
+        credential = None if remembered_credential is None else remembered_credential.credential
+        return credential is not None and _check_path(credential, site).version != refused_version
+
+    def _has_to_look(
+        self, remembered_credential: RememberedCredential | None, refused_version: int
+    ) -> bool:
+        """Tell whether what is remembered may be what a server refused, and was not just read."""
+        if remembered_credential is None:
+            return True
+        credential = remembered_credential.credential
+        if credential is not None and credential.version != refused_version:
             return False
-        self.forget_credential(meant.name, site)
-        renewed = await self._find_credential(meant.name, site)
-        return renewed is not None and renewed.version != remembered.credential.version
+        return self._clock.monotonic_s() - remembered_credential.looked_at >= RENEWED_S
 
     def find_fresh(self, auth: Any, site: UnitScope) -> Credential | None:
         """Return a stored credential by its name, if it was looked up a moment ago."""
@@ -158,7 +180,7 @@ class CredentialVault:
             return None
         remembered_credential = self._find_remembered((site.tenant_id, site.organization_id, auth))
         credential = None if remembered_credential is None else remembered_credential.credential
-        return None if credential is None else _check_path(credential, site)
+        return None if credential is None else _use_credential(credential, site)
 
     async def get_stored(self, name: str, site: UnitScope) -> Credential:
         """Return a stored credential; raises `ToolFailure` when there is none."""
@@ -201,7 +223,7 @@ class CredentialVault:
                     )
                     self._remember_credential(key, remembered_credential)
         credential = remembered_credential.credential
-        return None if credential is None else _check_path(credential, site)
+        return None if credential is None else _use_credential(credential, site)
 
     def _find_remembered(self, key: Key) -> RememberedCredential | None:
         """Return what a look a moment ago has found, if there was one."""
@@ -272,6 +294,25 @@ class CredentialVault:
             fields=fields,
             allowed_paths=allowed_paths,
         )
+
+
+@contextmanager
+def record_used_versions() -> Iterator[dict[str, int]]:
+    """Collect the versions that are handed out while the block runs, by credential."""
+    used_versions: dict[str, int] = {}
+    token = _USED_VERSIONS.set(used_versions)
+    try:
+        yield used_versions
+    finally:
+        _USED_VERSIONS.reset(token)
+
+
+def _use_credential(credential: Credential, site: UnitScope) -> Credential:
+    """Record a credential as used by the call; raises `ToolFailure` if its playbook may not."""
+    used_versions = _USED_VERSIONS.get()
+    if used_versions is not None:
+        used_versions[credential.name] = credential.version
+    return _check_path(credential, site)
 
 
 def _check_path(credential: Credential, site: UnitScope) -> Credential:

@@ -96,13 +96,12 @@ def _expect_not_null(_: Any, column: Any, __: Check, ___: Any) -> Any:
 
 
 def _expect_range(_: Any, column: Any, check: Check, __: Any) -> Any:
-    out_of_range = column.isNull()
     bounds = []
     if check.least is not None:
         bounds.append(column >= sql.lit(check.least))
     if check.most is not None:
         bounds.append(column <= sql.lit(check.most))
-    return out_of_range | _join_conditions(bounds)
+    return column.isNull() | _join_conditions(bounds)
 
 
 def _expect_regex(_: Any, column: Any, check: Check, __: Any) -> Any:

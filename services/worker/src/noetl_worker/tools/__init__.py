@@ -9,6 +9,7 @@ from noetl_chassis.blocking_work import run_in_thread
 from noetl_chassis.observability import tracing
 from noetl_contracts.commands.command_work import Command
 from noetl_worker.domain.failures import ToolFailure, build_error
+from noetl_worker.keychain.credential_vault import record_used_versions
 from noetl_worker.keychain.keychain import Keyring
 from noetl_worker.spark.session import SharedSparkSession
 from noetl_worker.sql import lexer
@@ -93,11 +94,15 @@ class Tools(Struct, frozen=True, kw_only=True):
 
     async def _run_with_auth(self, call: Call) -> Outcome:
         """Run, and once more if the credential that was refused has been replaced since."""
-        outcome = await self._run_once(call)
+        with record_used_versions() as used_versions:
+            outcome = await self._run_once(call)
         if not _is_credential_refused(outcome):
             return outcome
+        vault = self.keyring.sources.vault
         try:
-            is_replaced = await self.keyring.sources.vault.renew_credential(call.auth, call.site)
+            is_replaced = await vault.renew_credential(
+                call.auth, call.site, used_versions=used_versions
+            )
         except ToolFailure:
             # What the server said is why the task failed.
             return outcome
