@@ -14,10 +14,12 @@ from noetl_playbook.model.datasets import BadRow, CsvOptions
 from noetl_worker.datasets import text_casts
 from noetl_worker.datasets.problems import DatasetProblem
 
-# A row fits into a block.
+# A row is within two blocks that follow each other.
 BLOCK_BYTES = 16 * 1024 * 1024
+_FIELD_CHARACTERS_MAX = 2 * BLOCK_BYTES
 _SHOWN_CHARACTERS = 80
 REJECTS_SHOWN_MAX = 100
+_SEVERAL_LINES = "a value of several lines: close its quote, or choose multi_line: true"
 
 
 class RejectedRow(Struct, frozen=True, kw_only=True):
@@ -73,7 +75,8 @@ def _read_head(file: CsvFile) -> tuple[list[str], int]:
     if first is None:
         if file.options.header:
             raise DatasetProblem("parse", f"{file.shown} is empty: a header was expected")
-        return [], 0
+        # An empty line is a row of one column.
+        return list(file.names) if len(file.names) == 1 else [], 0
     if not file.options.header:
         return list(file.names) or [f"c{number}" for number in range(1, len(first) + 1)], 0
     twice = sorted({name for name in first if first.count(name) > 1})
@@ -89,25 +92,49 @@ def iterate_text_batches(file: CsvFile, rejects: Rejects) -> Iterator[pa.RecordB
     if not names:
         return
     bad: list[pyarrow.csv.InvalidRow] = []
-    lines = _RowLines(file)
+    lines = _RowLines(file, columns=len(names))
+    holds_lines = False
 
     def note_invalid(row: pyarrow.csv.InvalidRow) -> str:
+        nonlocal holds_lines
         bad.append(row)
+        holds_lines = holds_lines or "\n" in row.text.strip() or "\r" in row.text.strip()
         return "skip"
 
     try:
-        last: pa.RecordBatch | None = None
         for batch in _open_reader(file, names, skipped, note_invalid):
+            holds_lines = holds_lines or _holds_lines(batch)
+            if holds_lines and not file.options.multi_line:
+                _check_quotes(file)
             _tell_invalid(file, bad, rejects, lines, skipped)
-            last = batch if batch.num_rows else last
             yield batch
-        _check_last_quote(file, last)
+        if holds_lines:
+            _check_quotes(file)
     except pa.ArrowInvalid as problem:
-        if "Empty CSV" not in str(problem):
+        if _is_told_of_rows(file, problem, skipped):
             raise _build_parse_problem(file, problem) from problem
     except UnicodeError as problem:
         raise _build_encoding_problem(file, problem) from problem
     _tell_invalid(file, bad, rejects, lines, skipped)
+
+
+def _holds_lines(batch: pa.RecordBatch) -> bool:
+    """Tell whether a value has an end of a line inside."""
+    texts = [data.to_pybytes() for column in batch.columns if (data := column.buffers()[2])]
+    return any(b"\n" in text or b"\r" in text for text in texts)
+
+
+def _is_told_of_rows(file: CsvFile, problem: pa.ArrowInvalid, skipped: int) -> bool:
+    """Tell whether an error is about rows: Arrow also refuses files that have none."""
+    if "Empty CSV" in str(problem):
+        return False
+    if "straddling" not in str(problem):
+        return True
+    with _open_text(file) as text:
+        reader = _build_reader(file, text)
+        for _ in range(skipped):
+            next(reader)
+        return text.read(1) != ""
 
 
 def iterate_typed_batches(
@@ -126,7 +153,7 @@ def iterate_typed_batches(
         )
         raise DatasetProblem("schema", text)
     count = 0
-    lines = _RowLines(file, width=len(names))
+    lines = _RowLines(file, columns=len(names), is_exact=True)
     for batch in iterate_text_batches(file, rejects):
         # The search for rows takes long where many do not fit, and the first one ends the read.
         rows_max = 1 if file.on_bad_row == "fail" else batch.num_rows
@@ -141,24 +168,37 @@ def iterate_typed_batches(
         count += batch.num_rows
 
 
-def _check_last_quote(file: CsvFile, batch: pa.RecordBatch | None) -> None:
-    """Refuse a file whose last value has taken the rows after it in: its quote is never closed."""
-    if batch is None or not file.options.multi_line:
-        return
-    last = [column[-1].as_py() for column in batch.columns]
-    if not any("\n" in value or "\r" in value for value in last if value):
-        return
+def _check_quotes(file: CsvFile) -> None:
+    """Refuse a quote that takes rows after it into its value; raises `DatasetProblem`."""
     line = 1
     with _open_text(file) as text:
         reader = _build_reader(file, text, is_strict=True)
-        try:
-            for _ in reader:
-                line = reader.line_num + 1
-        except csv.Error as problem:
-            # Of other things that a strict reader does not take nothing is lost.
-            if "unexpected end" in str(problem):
-                reason = f"line {line} of {file.shown} opens a quote that is never closed"
-                raise DatasetProblem("parse", reason) from problem
+        while True:
+            try:
+                row = next(reader, None)
+            except csv.Error as problem:
+                reason = _explain_quote(problem, is_in_line=reader.line_num == line)
+                if reason:
+                    text_shown = f"line {line} of {file.shown} {reason}"
+                    raise DatasetProblem("parse", text_shown) from problem
+            else:
+                if row is None:
+                    break
+                if reader.line_num > line and not file.options.multi_line:
+                    place = f"line {line} of {file.shown}"
+                    raise DatasetProblem("parse", f"{place} begins {_SEVERAL_LINES}")
+            line = reader.line_num + 1
+    if not file.options.multi_line:
+        raise DatasetProblem("parse", f"{file.shown} has {_SEVERAL_LINES}")
+
+
+def _explain_quote(problem: csv.Error, *, is_in_line: bool) -> str:
+    if "unexpected end" in str(problem):
+        return "opens a quote that is never closed"
+    if "expected after" not in str(problem):
+        return f"is no CSV: {problem}"
+    # Text after a quote of the same line belongs to the value.
+    return "" if is_in_line else "opens a quote that a later line closes before more text"
 
 
 def _open_reader(
@@ -179,6 +219,7 @@ def _open_reader(
             quote_char=options.quote,
             escape_char=options.escape or False,
             newlines_in_values=options.multi_line,
+            ignore_empty_lines=len(names) > 1,
             invalid_row_handler=note_invalid,
         ),
         convert_options=pyarrow.csv.ConvertOptions(
@@ -200,10 +241,13 @@ def _open_as_utf8(file: CsvFile) -> Any:
 
 def _find_codec(file: CsvFile) -> str:
     """Return the name of a file's encoding; raises `DatasetProblem`."""
+    encoding = file.options.encoding
     try:
-        return codecs.lookup(file.options.encoding).name
-    except LookupError as problem:
-        text = f"encoding {file.options.encoding!r:.40} is not known: name one such as utf-8"
+        # Not every codec is one of texts.
+        "".encode(encoding)
+        return codecs.lookup(encoding).name
+    except (LookupError, ValueError) as problem:
+        text = f"encoding {encoding!r:.40} is not known: name one such as utf-8"
         raise DatasetProblem("validation", text) from problem
 
 
@@ -265,12 +309,12 @@ def _build_reject(
 class _RowLines:
     """Finds the lines of rows, asked for in their order, in one pass over the file.
 
-    Rows of another number of values than `width` are not counted.
+    Where `is_exact`, rows of another number of values than `columns` are not counted.
     """
 
-    def __init__(self, file: CsvFile, *, width: int | None = None) -> None:
-        self._places = _iterate_row_places(file)
-        self._width = width
+    def __init__(self, file: CsvFile, *, columns: int, is_exact: bool = False) -> None:
+        self._places = _iterate_row_places(file, has_empty=columns == 1)
+        self._width = columns if is_exact else None
         self._row = -1
 
     def find_line(self, row: int) -> int:
@@ -282,17 +326,23 @@ class _RowLines:
         return 0
 
 
-def _iterate_row_places(file: CsvFile) -> Iterator[tuple[int, int]]:
-    """Yield the line on which each row of the data begins, and how many values it has."""
+def _iterate_row_places(file: CsvFile, *, has_empty: bool) -> Iterator[tuple[int, int]]:
+    """Yield the line on which each row of the data begins, and how many values it has.
+
+    Where it `has_empty` rows, an empty line is one of them.
+    """
     with _open_text(file) as text:
         reader = _build_reader(file, text)
         line = 1
         is_header = file.options.header
-        for row in reader:
-            if row and not is_header:
-                yield line, len(row)
-            is_header = is_header and not row
-            line = reader.line_num + 1
+        try:
+            for row in reader:
+                if (row or has_empty) and not is_header:
+                    yield line, max(1, len(row))
+                is_header = is_header and not row
+                line = reader.line_num + 1
+        except csv.Error as problem:
+            raise DatasetProblem("parse", f"line {line} of {file.shown}: {problem}") from problem
 
 
 def _iterate_lines(file: CsvFile) -> Iterator[list[str]]:
@@ -313,6 +363,8 @@ def _open_text(file: CsvFile) -> io.TextIOWrapper:
 
 def _build_reader(file: CsvFile, text: io.TextIOWrapper, *, is_strict: bool = False) -> Any:
     options = file.options
+    # It is one for the whole process; what Arrow takes has to be found again.
+    csv.field_size_limit(_FIELD_CHARACTERS_MAX)
     return csv.reader(
         text,
         delimiter=options.delimiter,
