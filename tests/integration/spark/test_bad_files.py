@@ -40,7 +40,7 @@ def folder(s3: S3Server) -> str:
     return f"s3://{s3.bucket}/bad{next(FOLDERS)}/"
 
 
-@pytest.mark.parametrize("case", (*CASES, *BAD_ROWS), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*CASES, *BAD_ROWS], ids=lambda case: case.name)
 async def test_bad_files_end_in_the_right_rows_or_in_an_error_that_names_them(
     worker: Bench, bucket: S3Store, folder: str, case: Case
 ) -> None:
