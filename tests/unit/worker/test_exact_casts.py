@@ -43,6 +43,7 @@ def read(path: Path, **source: Any) -> list[dict[str, Any]]:
         ([0.5], pa.float64(), pa.bool_()),
         (["0xFF"], pa.string(), pa.int8()),
         (["1e400"], pa.string(), pa.float64()),
+        (["0xFF"], pa.large_string(), pa.int8()),
         (["340282366920938463463374607431768211457"], pa.string(), pa.decimal128(38, 1)),
         ([[True]], pa.list_(pa.bool_()), pa.list_(pa.int64())),
         ([{"a": 0.105}], pa.struct([("a", pa.float64())]), pa.struct([("a", CENTS)])),

@@ -39,7 +39,7 @@ def _check_values(column: pa.Array, values: pa.Array) -> None:
 
 def _check_flat_values(column: pa.Array, values: pa.Array) -> None:
     before, after, types = column.type, values.type, pa.types
-    if types.is_string(before):
+    if types.is_string(before) or types.is_large_string(before):
         text_casts.check_numbers(column, values)
         if types.is_decimal(after):
             _check_decimals(column, values, text_casts.fit_digits(column, after))
