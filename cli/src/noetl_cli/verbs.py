@@ -29,7 +29,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "ls": "List executions.",
         "status": "Show an execution's status, what its steps did, its loops and its stages.",
         "result": "Show the result of a step, or write it into a file.",
-        "explain": "Show the plan by which Spark ran a step whose task has `explain: true`.",
+        "explain": "Show how Spark planned a step whose task has `explain: true`.",
         "items": "Show what became of each item of a loop, and why items failed.",
         "events": "Print events in order, one a line.",
         "trace": "Show the runs that led to the latest run of a step, the nearest first.",

@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from obstore.store import S3Store
 from tests.support.bad_files import CASES, Case
+from tests.support.bad_rows import BAD_ROWS
 from tests.support.buckets import account_of, open_bucket
 from tests.support.servers import S3Server
 from tests.support.sparking import spark_bench, spark_call
@@ -39,7 +40,7 @@ def folder(s3: S3Server) -> str:
     return f"s3://{s3.bucket}/bad{next(FOLDERS)}/"
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*CASES, *BAD_ROWS], ids=lambda case: case.name)
 async def test_bad_files_end_in_the_right_rows_or_in_an_error_that_names_them(
     worker: Bench, bucket: S3Store, folder: str, case: Case
 ) -> None:

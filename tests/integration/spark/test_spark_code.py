@@ -117,6 +117,25 @@ def main(spark, inputs):
     assert again["rows"] == [{"s": 200_000 * 199_999 // 2}]
 
 
+async def test_each_table_by_name_keeps_its_plan(worker: Bench) -> None:
+    code = """
+def main(spark, inputs):
+    return {
+        "few": spark.range(3),
+        "big": spark.range(200_000).selectExpr("id", "sha2(cast(id as string), 256) as s"),
+        "note": "all",
+    }
+"""
+    found = await answered(worker, spark_call(code=code, explain=True))
+    assert "Range (0, 3, step=1" in found["few"]["plan"]
+    assert "rows" not in found["big"]
+    assert "Range (0, 200000, step=1" in found["big"]["plan"]
+    again = await answered(
+        worker, spark_call(sql="SELECT count(*) AS n FROM b", inputs={"b": found["big"]})
+    )
+    assert again["rows"] == [{"n": 200_000}]
+
+
 async def test_errors_of_main_name_class_and_line(worker: Bench) -> None:
     raised = await failed(worker, code="def main(spark, inputs):\n    x = 1\n    return [][x]\n")
     assert (raised.kind, raised.exception_type) == ("transform", "IndexError")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.bad_files import CASES, Case
+from tests.support.bad_rows import BAD_ROWS
 
 from noetl_playbook.model import datasets
 from noetl_worker.datasets import read_plan
@@ -15,7 +16,7 @@ from noetl_worker.datasets.problems import DatasetProblem
 # The others are about a bucket, a credential, or what Spark makes of a value.
 READ = [
     case
-    for case in CASES
+    for case in (*CASES, *BAD_ROWS)
     if case.kind not in ("auth", "config", "db_error")
     and not case.source.get("path", "").startswith("s3://")
     and "moment after" not in case.name

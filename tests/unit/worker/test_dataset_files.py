@@ -12,7 +12,14 @@ import pyarrow.parquet
 import pytest
 
 from noetl_playbook.model import datasets
-from noetl_worker.datasets import address, column_filters, csv_rows, file_sink, read_plan
+from noetl_worker.datasets import (
+    address,
+    column_filters,
+    csv_rows,
+    file_sink,
+    read_plan,
+    text_casts,
+)
 from noetl_worker.datasets.address import DatasetAddress, OpenStore
 from noetl_worker.datasets.column_filters import ColumnFilter
 from noetl_worker.datasets.commit_log import Commit, CommitLog, DataFile
@@ -347,7 +354,7 @@ def test_files_that_are_gone_are_not_committed(tmp_path: Path) -> None:
     ],
 )
 def test_a_decimal_holds_a_number_whole_or_not_at_all(text: str, *, fits: bool) -> None:
-    values, unfit = csv_rows.cast_texts(pa.array([text, None, "1"]), pa.decimal128(38, 1))
+    values, unfit = text_casts.cast_texts(pa.array([text, None, "1"]), pa.decimal128(38, 1))
     assert unfit == ([] if fits else [0])
     assert values[0].as_py() == (Decimal(text) if fits else None)
     assert values.to_pylist()[1:] == [None, Decimal("1.0")]
@@ -433,7 +440,7 @@ def test_rows_that_do_not_fit_are_told_apart_where_most_do_not(tmp_path: Path) -
     source: dict[str, Any] = {"schema": "id BIGINT, p DECIMAL(12,2)"}
     rejects = Rejects()
     casts = 0
-    cast = csv_rows._cast_whole
+    cast = text_casts._cast_whole
 
     def count_casts(texts: pa.Array, kind: pa.DataType) -> pa.Array:
         nonlocal casts
@@ -441,7 +448,7 @@ def test_rows_that_do_not_fit_are_told_apart_where_most_do_not(tmp_path: Path) -
         return cast(texts, kind)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(csv_rows, "_cast_whole", count_casts)
+        patched.setattr(text_casts, "_cast_whole", count_casts)
         found = read(tmp_path / "a.csv", rejects, **source, on_bad_row="divert")
         assert found.to_pydict() == {"id": [5, 16, None], "p": [Decimal(6), Decimal(7), Decimal(8)]}
         assert (rejects.count, casts < 200) == (20_005, True)

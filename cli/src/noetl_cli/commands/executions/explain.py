@@ -1,4 +1,4 @@
-"""`noetl explain`: the plan by which Spark ran a step, kept with its result."""
+"""`noetl explain`: how Spark planned a step, kept with its result."""
 
 from typing import Annotated, Any
 
@@ -23,7 +23,7 @@ def explain(
     *,
     server: Server = None,
 ) -> None:
-    """Show the plan by which Spark ran a step whose task has `explain: true`."""
+    """Show how Spark planned a step whose task has `explain: true`."""
     history.check_is_remote(execution_id, server=server)
     with client.open_client(server) as planner:
         source = PlannerResults(planner, execution_id)
@@ -32,12 +32,20 @@ def explain(
     if plan is None:
         raise CliError(
             f"No plan is kept of step {named!r}.",
-            way_out="Set explain: true on its task of kind spark, and run it again.",
+            way_out="Set explain: true on its task of kind spark that gives a table, and rerun it.",
         )
     terminal_output.print_text(plan)
 
 
 def find_plan(data: Any) -> str | None:
-    """Return the plan that a result holds, if its task was to keep one."""
-    plan = data.get(_KEY) if isinstance(data, dict) else None
-    return plan if isinstance(plan, str) else None
+    """Return the plan that a result holds, or those of its tables, if its task was to keep one."""
+    if not isinstance(data, dict):
+        return None
+    if isinstance(data.get(_KEY), str):
+        return str(data[_KEY])
+    plans = [
+        f"{name}:\n{table[_KEY]}"
+        for name, table in data.items()
+        if isinstance(table, dict) and "columns" in table and isinstance(table.get(_KEY), str)
+    ]
+    return "\n\n".join(plans) or None

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from noetl_worker.datasets import csv_rows
+from noetl_worker.datasets import text_casts
 
 
 class ColumnFilter(Struct, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ def may_hold(
         if text is None:
             return False
         kind = schema.field(item.column).type
-        cast, wrong = csv_rows.cast_texts(pa.array([text], pa.string()), kind)
+        cast, wrong = text_casts.cast_texts(pa.array([text], pa.string()), kind)
         is_taken = None if wrong else _compare(cast, item, kind)
         if is_taken is not None and is_taken[0].as_py() is False:
             return False

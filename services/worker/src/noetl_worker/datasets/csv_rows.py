@@ -7,21 +7,19 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 from msgspec import Struct
 
 from noetl_playbook.model.datasets import BadRow, CsvOptions
+from noetl_worker.datasets import text_casts
 from noetl_worker.datasets.problems import DatasetProblem
 
-# A row fits into a block.
+# A row is within two blocks that follow each other.
 BLOCK_BYTES = 16 * 1024 * 1024
+_FIELD_CHARACTERS_MAX = 2 * BLOCK_BYTES
 _SHOWN_CHARACTERS = 80
 REJECTS_SHOWN_MAX = 100
-_PLAIN_DECIMAL = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)$"
-# What Arrow may read as a whole number.
-_INTEGER = r"^[+-]?(0[xX][0-9a-fA-F]+|[0-9]+)$"
-_TRUE, _FALSE = ["true", "t", "1", "yes"], ["false", "f", "0", "no"]
+_SEVERAL_LINES = "a value of several lines: close its quote, or choose multi_line: true"
 
 
 class RejectedRow(Struct, frozen=True, kw_only=True):
@@ -77,7 +75,8 @@ def _read_head(file: CsvFile) -> tuple[list[str], int]:
     if first is None:
         if file.options.header:
             raise DatasetProblem("parse", f"{file.shown} is empty: a header was expected")
-        return [], 0
+        # An empty line is a row of one column.
+        return list(file.names) if len(file.names) == 1 else [], 0
     if not file.options.header:
         return list(file.names) or [f"c{number}" for number in range(1, len(first) + 1)], 0
     twice = sorted({name for name in first if first.count(name) > 1})
@@ -93,25 +92,49 @@ def iterate_text_batches(file: CsvFile, rejects: Rejects) -> Iterator[pa.RecordB
     if not names:
         return
     bad: list[pyarrow.csv.InvalidRow] = []
-    lines = _RowLines(file)
+    lines = _RowLines(file, columns=len(names))
+    holds_lines = False
 
     def note_invalid(row: pyarrow.csv.InvalidRow) -> str:
+        nonlocal holds_lines
         bad.append(row)
+        holds_lines = holds_lines or "\n" in row.text.strip() or "\r" in row.text.strip()
         return "skip"
 
     try:
-        last: pa.RecordBatch | None = None
         for batch in _open_reader(file, names, skipped, note_invalid):
+            holds_lines = holds_lines or _holds_lines(batch)
+            if holds_lines and not file.options.multi_line:
+                _check_quotes(file)
             _tell_invalid(file, bad, rejects, lines, skipped)
-            last = batch if batch.num_rows else last
             yield batch
-        _check_last_quote(file, last)
+        if holds_lines:
+            _check_quotes(file)
     except pa.ArrowInvalid as problem:
-        if "Empty CSV" not in str(problem):
+        if _is_told_of_rows(file, problem, skipped):
             raise _build_parse_problem(file, problem) from problem
     except UnicodeError as problem:
         raise _build_encoding_problem(file, problem) from problem
     _tell_invalid(file, bad, rejects, lines, skipped)
+
+
+def _holds_lines(batch: pa.RecordBatch) -> bool:
+    """Tell whether a value has an end of a line inside."""
+    texts = [data.to_pybytes() for column in batch.columns if (data := column.buffers()[2])]
+    return any(b"\n" in text or b"\r" in text for text in texts)
+
+
+def _is_told_of_rows(file: CsvFile, problem: pa.ArrowInvalid, skipped: int) -> bool:
+    """Tell whether an error is about rows: Arrow also refuses files that have none."""
+    if "Empty CSV" in str(problem):
+        return False
+    if "straddling" not in str(problem):
+        return True
+    with _open_text(file) as text:
+        reader = _build_reader(file, text)
+        for _ in range(skipped):
+            next(reader)
+        return text.read(1) != ""
 
 
 def iterate_typed_batches(
@@ -130,7 +153,7 @@ def iterate_typed_batches(
         )
         raise DatasetProblem("schema", text)
     count = 0
-    lines = _RowLines(file, width=len(names))
+    lines = _RowLines(file, columns=len(names), is_exact=True)
     for batch in iterate_text_batches(file, rejects):
         # The search for rows takes long where many do not fit, and the first one ends the read.
         rows_max = 1 if file.on_bad_row == "fail" else batch.num_rows
@@ -145,24 +168,37 @@ def iterate_typed_batches(
         count += batch.num_rows
 
 
-def _check_last_quote(file: CsvFile, batch: pa.RecordBatch | None) -> None:
-    """Refuse a file whose last value has taken the rows after it in: its quote is never closed."""
-    if batch is None or not file.options.multi_line:
-        return
-    last = [column[-1].as_py() for column in batch.columns]
-    if not any("\n" in value or "\r" in value for value in last if value):
-        return
+def _check_quotes(file: CsvFile) -> None:
+    """Refuse a quote that takes rows after it into its value; raises `DatasetProblem`."""
     line = 1
     with _open_text(file) as text:
         reader = _build_reader(file, text, is_strict=True)
-        try:
-            for _ in reader:
-                line = reader.line_num + 1
-        except csv.Error as problem:
-            # Of other things that a strict reader does not take nothing is lost.
-            if "unexpected end" in str(problem):
-                reason = f"line {line} of {file.shown} opens a quote that is never closed"
-                raise DatasetProblem("parse", reason) from problem
+        while True:
+            try:
+                row = next(reader, None)
+            except csv.Error as problem:
+                reason = _explain_quote(problem, is_in_line=reader.line_num == line)
+                if reason:
+                    text_shown = f"line {line} of {file.shown} {reason}"
+                    raise DatasetProblem("parse", text_shown) from problem
+            else:
+                if row is None:
+                    break
+                if reader.line_num > line and not file.options.multi_line:
+                    place = f"line {line} of {file.shown}"
+                    raise DatasetProblem("parse", f"{place} begins {_SEVERAL_LINES}")
+            line = reader.line_num + 1
+    if not file.options.multi_line:
+        raise DatasetProblem("parse", f"{file.shown} has {_SEVERAL_LINES}")
+
+
+def _explain_quote(problem: csv.Error, *, is_in_line: bool) -> str:
+    if "unexpected end" in str(problem):
+        return "opens a quote that is never closed"
+    if "expected after" not in str(problem):
+        return f"is no CSV: {problem}"
+    # Text after a quote of the same line belongs to the value.
+    return "" if is_in_line else "opens a quote that a later line closes before more text"
 
 
 def _open_reader(
@@ -183,6 +219,7 @@ def _open_reader(
             quote_char=options.quote,
             escape_char=options.escape or False,
             newlines_in_values=options.multi_line,
+            ignore_empty_lines=len(names) > 1,
             invalid_row_handler=note_invalid,
         ),
         convert_options=pyarrow.csv.ConvertOptions(
@@ -204,10 +241,13 @@ def _open_as_utf8(file: CsvFile) -> Any:
 
 def _find_codec(file: CsvFile) -> str:
     """Return the name of a file's encoding; raises `DatasetProblem`."""
+    encoding = file.options.encoding
     try:
-        return codecs.lookup(file.options.encoding).name
-    except LookupError as problem:
-        text = f"encoding {file.options.encoding!r:.40} is not known: name one such as utf-8"
+        # Not every codec is one of texts.
+        "".encode(encoding)
+        return codecs.lookup(encoding).name
+    except (LookupError, ValueError) as problem:
+        text = f"encoding {encoding!r:.40} is not known: name one such as utf-8"
         raise DatasetProblem("validation", text) from problem
 
 
@@ -245,7 +285,7 @@ def _cast_batch(
     unfit: dict[int, tuple[str, pa.DataType]] = {}
     for field in schema:
         texts = batch.column(batch.schema.get_field_index(field.name))
-        values, rows = cast_texts(texts, field.type, rows_max=rows_max)
+        values, rows = text_casts.cast_texts(texts, field.type, rows_max=rows_max)
         for row in rows:
             unfit.setdefault(row, (field.name, field.type))
         columns.append(values)
@@ -266,105 +306,15 @@ def _build_reject(
     )
 
 
-def cast_texts(
-    texts: pa.Array, kind: pa.DataType, *, rows_max: int | None = None
-) -> tuple[pa.Array, list[int]]:
-    """Cast texts; return the values, null for those that do not fit, and the rows of these.
-
-    After `rows_max` rows that do not fit the others are not looked at.
-    """
-    if pa.types.is_string(kind):
-        return texts, []
-    plain = texts if pa.types.is_binary(kind) else pc.utf8_trim_whitespace(texts)
-    parts: list[pa.Array] = []
-    rows: list[int] = []
-    if rows_max is None or rows_max > 1:
-        # Where many do not fit, halving alone would look for each of them.
-        is_misfit = _find_misfits(plain, kind)
-        if is_misfit is not None:
-            rows = pc.indices_nonzero(is_misfit).to_pylist()
-            plain = pc.if_else(is_misfit, pa.scalar(None, plain.type), plain)
-    _cast_parts(plain, kind, 0, parts, rows, len(texts) if rows_max is None else rows_max)
-    return pa.concat_arrays(parts), rows
-
-
-def _cast_parts(
-    texts: pa.Array,
-    kind: pa.DataType,
-    first: int,
-    parts: list[pa.Array],
-    rows: list[int],
-    rows_max: int,
-) -> None:
-    """Cast texts, halving what does not fit until the rows that do not are alone."""
-    if rows and len(rows) >= rows_max:
-        parts.append(pa.nulls(len(texts), kind))
-        return
-    try:
-        parts.append(_cast_whole(texts, kind))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        if len(texts) == 1:
-            parts.append(pa.nulls(1, kind))
-            rows.append(first)
-            return
-        middle = len(texts) // 2
-        _cast_parts(texts.slice(0, middle), kind, first, parts, rows, rows_max)
-        _cast_parts(texts.slice(middle), kind, first + middle, parts, rows, rows_max)
-
-
-def _cast_whole(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    if pa.types.is_boolean(kind):
-        lower = pc.utf8_lower(texts)
-        is_true = pc.is_in(lower, pa.array(_TRUE))
-        is_known = pc.or_(is_true, pc.is_in(lower, pa.array(_FALSE)))
-        if pc.all(pc.if_else(texts.is_null(), True, is_known)).as_py() is False:  # noqa: FBT003 - Arrow's signature
-            raise pa.ArrowInvalid("a text is neither true nor false")
-        return pc.if_else(texts.is_null(), pa.scalar(None, pa.bool_()), is_true)
-    if pa.types.is_decimal(kind):
-        _check_digits(texts, kind)
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        # A moment without a zone is one of UTC.
-        has_zone = pc.match_substring_regex(texts, r"([zZ]|[+-][0-9]{2}(:?[0-9]{2})?)$")
-        zoned = pc.if_else(has_zone, texts, pc.binary_join_element_wise(texts, "Z", ""))
-        return zoned.cast(kind)
-    return texts.cast(kind)
-
-
-def _find_misfits(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
-    """Return which texts cannot be of a type, as far as their digits say so; None if none does."""
-    if pa.types.is_decimal(kind):
-        fits = _fit_digits(texts, kind)
-    elif pa.types.is_integer(kind):
-        fits = pc.match_substring_regex(texts, _INTEGER)
-    else:
-        return None
-    return None if pc.all(fits).as_py() is not False else pc.fill_null(pc.invert(fits), False)  # noqa: FBT003 - Arrow's signature
-
-
-def _check_digits(texts: pa.Array, kind: pa.DataType) -> None:
-    """Raise `ArrowInvalid` for what a decimal does not hold: Arrow's cast wraps some around."""
-    if pc.all(_fit_digits(texts, kind)).as_py() is False:
-        raise pa.ArrowInvalid(f"a number is no {kind}")
-
-
-def _fit_digits(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return which texts a decimal holds exactly."""
-    whole = pc.replace_substring_regex(texts, r"^[+-]?0*|\..*$", "")
-    fraction = pc.replace_substring_regex(texts, r"^[^.]*\.?|0+$", "")
-    fits = pc.match_substring_regex(texts, _PLAIN_DECIMAL)
-    fits = pc.and_(fits, pc.less_equal(pc.utf8_length(whole), kind.precision - kind.scale))
-    return pc.and_(fits, pc.less_equal(pc.utf8_length(fraction), kind.scale))
-
-
 class _RowLines:
     """Finds the lines of rows, asked for in their order, in one pass over the file.
 
-    Rows of another number of values than `width` are not counted.
+    Where `is_exact`, rows of another number of values than `columns` are not counted.
     """
 
-    def __init__(self, file: CsvFile, *, width: int | None = None) -> None:
-        self._places = _iterate_row_places(file)
-        self._width = width
+    def __init__(self, file: CsvFile, *, columns: int, is_exact: bool = False) -> None:
+        self._places = _iterate_row_places(file, has_empty=columns == 1)
+        self._width = columns if is_exact else None
         self._row = -1
 
     def find_line(self, row: int) -> int:
@@ -376,17 +326,23 @@ class _RowLines:
         return 0
 
 
-def _iterate_row_places(file: CsvFile) -> Iterator[tuple[int, int]]:
-    """Yield the line on which each row of the data begins, and how many values it has."""
+def _iterate_row_places(file: CsvFile, *, has_empty: bool) -> Iterator[tuple[int, int]]:
+    """Yield the line on which each row of the data begins, and how many values it has.
+
+    Where it `has_empty` rows, an empty line is one of them.
+    """
     with _open_text(file) as text:
         reader = _build_reader(file, text)
         line = 1
         is_header = file.options.header
-        for row in reader:
-            if row and not is_header:
-                yield line, len(row)
-            is_header = is_header and not row
-            line = reader.line_num + 1
+        try:
+            for row in reader:
+                if (row or has_empty) and not is_header:
+                    yield line, max(1, len(row))
+                is_header = is_header and not row
+                line = reader.line_num + 1
+        except csv.Error as problem:
+            raise DatasetProblem("parse", f"line {line} of {file.shown}: {problem}") from problem
 
 
 def _iterate_lines(file: CsvFile) -> Iterator[list[str]]:
@@ -407,6 +363,8 @@ def _open_text(file: CsvFile) -> io.TextIOWrapper:
 
 def _build_reader(file: CsvFile, text: io.TextIOWrapper, *, is_strict: bool = False) -> Any:
     options = file.options
+    # It is one for the whole process; what Arrow takes has to be found again.
+    csv.field_size_limit(_FIELD_CHARACTERS_MAX)
     return csv.reader(
         text,
         delimiter=options.delimiter,

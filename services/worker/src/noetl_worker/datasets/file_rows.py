@@ -13,7 +13,14 @@ from noetl_contracts import codec
 from noetl_playbook.model.datasets import DatasetSource
 from noetl_storage.arrow import row_tables, table_schema
 from noetl_storage.arrow.table_schema import SchemaMismatch
-from noetl_worker.datasets import column_filters, column_types, csv_rows, json_rows
+from noetl_worker.datasets import (
+    column_filters,
+    column_types,
+    csv_rows,
+    exact_casts,
+    json_rows,
+    text_casts,
+)
 from noetl_worker.datasets.address import OpenStore
 from noetl_worker.datasets.column_filters import ColumnFilter
 from noetl_worker.datasets.commit_log import DataFile
@@ -210,19 +217,25 @@ class FileReader:
 
     def _read_document(self, file: DataFile) -> Iterator[pa.RecordBatch]:
         if file.size_bytes > _WHOLE_BYTES_MAX:
-            shown = self._build_shown_path(file.path)
-            text = (
-                f"{shown} is one JSON document of {file.size_bytes} bytes, "
-                f"{_WHOLE_BYTES_MAX} is the limit: write a mapping a line, as ndjson"
-            )
-            raise DatasetProblem("payload_too_large", text)
-        rows = codec.decode_exactly(self._open_unpacked(file.path).read())
+            raise self._build_large_problem(file, str(file.size_bytes))
+        # What is packed may be far larger.
+        data = self._open_unpacked(file.path).read(_WHOLE_BYTES_MAX + 1)
+        if len(data) > _WHOLE_BYTES_MAX:
+            raise self._build_large_problem(file, f"more than {_WHOLE_BYTES_MAX}")
+        rows = codec.decode_exactly(data)
         rows = rows if isinstance(rows, list) else [rows]
         if not all(isinstance(row, dict) for row in rows):
             raise DatasetProblem(
                 "parse", f"{self._build_shown_path(file.path)} is no list of mappings"
             )
         yield from row_tables.build_table(rows).to_batches()
+
+    def _build_large_problem(self, file: DataFile, size: str) -> DatasetProblem:
+        text = (
+            f"{self._build_shown_path(file.path)} is one JSON document of {size} bytes, "
+            f"{_WHOLE_BYTES_MAX} is the limit: write a mapping a line, as ndjson"
+        )
+        return DatasetProblem("payload_too_large", text)
 
     def _iterate_avro(self, file: DataFile) -> Iterator[pa.RecordBatch]:
         fastavro = importlib.import_module("fastavro")
@@ -252,7 +265,7 @@ class FileReader:
         for field in schema:
             if field.name in file.values:
                 value = pa.array([file.values[field.name]], pa.string())
-                cast, wrong = csv_rows.cast_texts(value, field.type)
+                cast, wrong = text_casts.cast_texts(value, field.type)
                 if wrong:
                     text = (
                         f"{self._build_shown_path(file.path)}: folder "
@@ -317,7 +330,7 @@ def fit_batch(batch: pa.RecordBatch, schema: pa.Schema, shown: str) -> pa.Record
             continue
         column = batch.column(index)
         try:
-            columns.append(column if column.type.equals(field.type) else column.cast(field.type))
+            columns.append(exact_casts.cast_column(column, field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
             text = (
                 f"{shown}: column '{field.name}' is {table_schema.format_arrow_type(column.type)}, "

@@ -26,7 +26,7 @@ from pyiceberg.table import StaticTable, Table
 
 from noetl_playbook.model.datasets import DatasetSink, DatasetSource, LakeTable
 from noetl_worker.datasets import address as addresses
-from noetl_worker.datasets import csv_rows, sink_report, upserts
+from noetl_worker.datasets import sink_report, text_casts, upserts
 from noetl_worker.datasets.address import DatasetAddress, OpenStore
 from noetl_worker.datasets.commit_log import DataFile
 from noetl_worker.datasets.file_rows import FilePiece, TableState
@@ -374,7 +374,7 @@ def _build_equal(name: str, text: str | None, kind: pa.DataType) -> BooleanExpre
     if text is None:
         condition: BooleanExpression = _IS_NULL(name)
         return condition
-    values, _ = csv_rows.cast_texts(pa.array([text], pa.string()), kind)
+    values, _ = text_casts.cast_texts(pa.array([text], pa.string()), kind)
     value = values[0].as_py()
     equal: BooleanExpression = _EQUAL(
         name, value if isinstance(value, bool | int | str) else str(value)

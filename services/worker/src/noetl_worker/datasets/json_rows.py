@@ -3,6 +3,7 @@
 import codecs
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -19,10 +20,13 @@ _LINE_BYTES_MAX = 64 * 1024 * 1024
 _BLOCK_BYTES = 1024 * 1024
 # Arrow takes minutes for some thousand.
 _LEVELS_MAX = 100
-_NO_BRACKETS = bytes(sign for sign in range(256) if sign not in b"[]{}\n")
+_NO_BRACKETS = bytes(sign for sign in range(256) if sign not in b"[]{}")
 # Numbers that a float or an integer of 64 bits may not hold as they are written.
-_LONG_NUMBER = re.compile(rb"[\d.]{17}|[\d.][eE]\+?\d{3}")
-_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_LONG_NUMBER = re.compile(rb"[\d.]{16}|[\d.][eE]\+?\d{3}")
+# A text of one line; one that is open ends with its line.
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?$)')
+# Arrow crashes where a block begins so.
+_NULL_LINE = re.compile(rb"(?m)^[ \t\r]*null")
 _ROW = re.compile(r"in row (\d+)")
 
 
@@ -74,19 +78,31 @@ def _check_text(chunk: bytes, shown: str, *, line: int) -> None:
         place = line + chunk.count(b"\n", 0, problem.start)
         text = f"line {place} of {shown} is not utf-8: {problem.reason}"
         raise DatasetProblem("parse", text) from problem
-    lines: list[bytes] = []
-    for number, rest in enumerate(_take_levels(chunk).split(b"\n")):
-        if not _has_level(rest):
-            continue
-        lines = lines or chunk.split(b"\n")
-        # Brackets of texts are no levels.
-        if _has_level(_take_levels(_TEXT.sub(b"", lines[number]))):
-            text = f"line {line + number} of {shown} has more than {_LEVELS_MAX} levels: flatten it"
-            raise DatasetProblem("parse", text)
+    null = _NULL_LINE.search(chunk)
+    if null is not None:
+        place = line + chunk.count(b"\n", 0, null.end())
+        raise DatasetProblem("parse", f"line {place} of {shown} is null, and no mapping")
+    # Levels may be on several lines.
+    if _has_level(_take_levels(chunk)):
+        _check_levels(chunk, shown, line=line)
+
+
+def _check_levels(chunk: bytes, shown: str, *, line: int) -> None:
+    """Refuse too many levels; brackets of texts are none."""
+    lines = [_TEXT.sub(b"", text).translate(None, _NO_BRACKETS) for text in chunk.split(b"\n")]
+    if not _has_level(_take_levels(b"".join(lines))):
+        return
+    depth = 0
+    for number, brackets in enumerate(lines, line):
+        for bracket in brackets:
+            depth = depth + 1 if bracket in b"[{" else max(0, depth - 1)
+            if depth > _LEVELS_MAX:
+                text = f"line {number} of {shown} has more than {_LEVELS_MAX} levels: flatten it"
+                raise DatasetProblem("parse", text)
 
 
 def _take_levels(chunk: bytes) -> bytes:
-    """Return the brackets of lines, as many innermost levels taken off as are allowed."""
+    """Return the brackets, as many innermost levels taken off as are allowed."""
     brackets = chunk.translate(None, _NO_BRACKETS)
     for _ in range(_LEVELS_MAX):
         if not _has_level(brackets):
@@ -104,9 +120,15 @@ def _read_whole_chunk(chunk: bytes, shown: str, *, line: int) -> pa.Table:
         return _read_chunk(chunk, block_bytes=len(chunk))
     except pa.ArrowInvalid as problem:
         match = _ROW.search(str(problem))
-        place = line + int(match[1]) if match else line
+        place = _find_line(chunk, int(match[1]) if match else 0, line=line)
         text = f"line {place} of {shown}: {' '.join(str(problem).split())}"
         raise DatasetProblem("parse", text[:600]) from problem
+
+
+def _find_line(chunk: bytes, row: int, *, line: int) -> int:
+    """Return the line of a row, as Arrow counts rows: without empty lines."""
+    filled = (number for number, text in enumerate(chunk.split(b"\n"), line) if text.strip())
+    return next(islice(filled, row, None), line)
 
 
 def _read_chunk(chunk: bytes, *, block_bytes: int) -> pa.Table:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 from msgspec import Struct
 
-from noetl_worker.datasets import csv_rows, lake_loader, read_plan
+from noetl_worker.datasets import lake_loader, read_plan, text_casts
 from noetl_worker.datasets.address import OpenStore
 from noetl_worker.datasets.csv_rows import Rejects
 from noetl_worker.datasets.file_rows import FilePiece, FileReader, fit_batch
@@ -69,7 +69,7 @@ def build_folder_expression(values: Mapping[str, str | None], schema: pa.Schema)
         if name not in schema.names:
             continue
         kind = schema.field(name).type
-        cast, wrong = csv_rows.cast_texts(pa.array([text], pa.string()), kind)
+        cast, wrong = text_casts.cast_texts(pa.array([text], pa.string()), kind)
         if wrong:
             continue
         column = compute.field(name)

@@ -40,7 +40,7 @@ from noetl_worker.tools.calls.references import ReferenceReader
 from noetl_worker.tools.python.environments import PackageEnvironments
 from noetl_worker.tools.python.requirements import parse_requirements
 from noetl_worker.tools.scripts.script_loader import ScriptLoader
-from noetl_worker.tools.spark import spark_inputs
+from noetl_worker.tools.spark import plan_texts, spark_inputs
 from noetl_worker.tools.spark.code_process import CodeProcesses
 from noetl_worker.tools.spark.spark_inputs import SparkInputReader
 from noetl_worker.tools.tables import dataset_results
@@ -122,6 +122,7 @@ class SparkTool:
                 given: SparkResult = await self._run_request(ask, call, output)
         finally:
             output.close()
+        given = plan_texts.mask_plans(given, self._code.mask)
         if given.written is not None:
             return _build_written(given, ask)
         if given.named:
@@ -297,7 +298,7 @@ class SparkTool:
             raw = await self._build_tabular(table, ask, call)
             if spread_table.is_spread_marker(raw["rows"]):
                 raw = await self._keep_table(raw, call)
-            value_by_name[name] = raw
+            value_by_name[name] = _add_findings(raw, table)
         return _add_findings(value_by_name, given)
 
     async def _keep_table(self, raw: dict[str, Any], call: Call) -> dict[str, Any]:

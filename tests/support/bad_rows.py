@@ -1,0 +1,132 @@
+"""Files whose rows are wrong in ways that readers take without a word; they are cases as well."""
+
+from tests.support.bad_files import MEBIBYTE, Case
+
+BAD_ROWS = (
+    Case(
+        name="null first in json",
+        files={"a.ndjson": b'null\n{"id": 1}\n'},
+        kind="parse",
+        said=("line 1 of FOLDERa.ndjson is null",),
+    ),
+    Case(
+        name="null before other text of a line of json",
+        files={"a.ndjson": b'\n \tnull {"id": 1}\n'},
+        kind="parse",
+        said=("line 2 of FOLDERa.ndjson is null",),
+    ),
+    Case(
+        name="null first in a later block of json",
+        files={"a.ndjson": lambda: b'{"id": 1}' + b" " * MEBIBYTE + b'\nnull\n{"id": 2}\n'},
+        kind="parse",
+        said=("line 2 of FOLDERa.ndjson is null",),
+    ),
+    Case(
+        name="null in json among other values",
+        files={"a.ndjson": b'{"id": null}\n{"id": 1}\n'},
+        sql="SELECT count(*) AS n, count(id) AS m FROM t",
+        rows=[{"n": 2, "m": 1}],
+    ),
+    Case(
+        name="json of a thousand levels over lines",
+        files={"a.ndjson": b'{"id": ' + b"[\n" * 1000 + b"]\n" * 1000 + b"}\n"},
+        kind="parse",
+        said=("line 100 of FOLDERa.ndjson", "100 levels"),
+    ),
+    Case(
+        name="wrong line of json after empty lines",
+        files={"a.ndjson": b'\n{"id": 1}\n\r\n\n{"id": "x"}\n'},
+        kind="parse",
+        said=("line 5 of FOLDERa.ndjson",),
+    ),
+    Case(
+        name="quote that is never closed before many rows",
+        files={"a.csv": lambda: b'id,name\n1,a\n2,"b\n' + b"3,c\n" * 50_000},
+        source={"schema": "id INT, name STRING"},
+        kind="parse",
+        said=("line 3 of FOLDERa.csv", "never closed"),
+    ),
+    Case(
+        name="quote that is closed inside of a later row",
+        files={"a.csv": b'id,name\n1,"open\n2,b\n3,"c"\n4,d\n'},
+        source={"schema": "id INT, name STRING"},
+        kind="parse",
+        said=("line 2 of FOLDERa.csv", "quote", "later line"),
+    ),
+    Case(
+        name="quote of a rejected row that takes others in",
+        files={"a.csv": b'id,name\n1,a,"open\n2,b\n3,"c"\n4,d\n'},
+        source={"schema": "id INT, name STRING", "on_bad_row": "divert"},
+        kind="parse",
+        said=("line 2 of FOLDERa.csv", "quote", "later line"),
+    ),
+    Case(
+        name="text after the quotes of one line",
+        files={"a.csv": b'id,name\n1,"a" x\n2,"b\nc"\n'},
+        sql="SELECT * FROM t ORDER BY id",
+        rows=[{"id": 1, "name": "a x"}, {"id": 2, "name": "b\nc"}],
+    ),
+    Case(
+        name="quote that is never closed without values of several lines",
+        files={"a.csv": b'id,name\n1,"a\n2,b\n3,c\n'},
+        source={"schema": "id INT, name STRING", "multi_line": False},
+        kind="parse",
+        said=("line 2 of FOLDERa.csv", "never closed"),
+    ),
+    Case(
+        name="value of several lines where there are none",
+        files={"a.csv": b'id,name\n1,"a"\n2,"b\nc"\n3,d\n'},
+        source={"schema": "id INT, name STRING", "multi_line": False},
+        kind="parse",
+        said=("line 3 of FOLDERa.csv", "several lines", "multi_line: true"),
+    ),
+    Case(
+        name="empty lines of one column",
+        files={"a.csv": b"\nid\n1\n\n3\n\n"},
+        source={"schema": "id INT"},
+        sql="SELECT * FROM t ORDER BY id",
+        rows=[{"id": None}, {"id": None}, {"id": 1}, {"id": 3}],
+    ),
+    Case(
+        name="empty lines of one column without a header",
+        files={"a.csv": b"\r\n\r\n1\r\n", "b.csv": b"\n"},
+        source={"schema": "id INT", "header": False},
+        sql="SELECT * FROM t ORDER BY id",
+        rows=[{"id": None}, {"id": None}, {"id": None}, {"id": 1}],
+    ),
+    Case(
+        name="wrong value after an empty line of one column",
+        files={"a.csv": b"id\n1\n\nx\n"},
+        source={"schema": "id INT"},
+        kind="schema",
+        said=("line 4 of FOLDERa.csv, column 'id': 'x'",),
+    ),
+    Case(
+        name="too many values after an empty line of one column",
+        files={"a.csv": b"\nid\n1\n\n2,3\n"},
+        source={"schema": "id INT"},
+        kind="schema",
+        said=("line 5 of FOLDERa.csv", "2 values instead of 1"),
+    ),
+    Case(
+        name="row of too few values after a long value",
+        files={"a.csv": lambda: b"id,name\n1," + b"x" * 200_000 + b"\n2\n3,c\n"},
+        source={"schema": "id INT, name STRING", "on_bad_row": "divert"},
+        sql="SELECT count(*) AS n FROM t",
+        rows=[{"n": 2}],
+        rejected=1,
+    ),
+    Case(
+        name="encoding that is none of texts",
+        files={"a.csv": b"id\n1\n"},
+        source={"encoding": "hex"},
+        kind="validation",
+        said=("encoding 'hex' is not known",),
+    ),
+    Case(
+        name="csv of a header alone without a line end",
+        files={"a.csv": b"id,n"},
+        source={"schema": "id INT, n INT"},
+        rows=[],
+    ),
+)
