@@ -4,7 +4,7 @@ import csv
 import io
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -24,6 +24,8 @@ from noetl_worker.tools.tables.transfer_rows import RowWindow
 FORMATS = ("csv", "json", "ndjson", "parquet")
 _APPENDABLE = frozenset({"csv", "ndjson"})
 _REASON_CHARACTERS = 500
+# PostgreSQL has names of 63 bytes, other databases of 128.
+_NAME_CHARACTERS_MAX = 10_000
 
 
 def check_format(format_: str) -> str:
@@ -72,6 +74,7 @@ def _iterate_windows(path: Path, format_: str, size: int) -> Iterator[RowWindow]
     if format_ == "csv":
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file, strict=True)
+            _check_header(reader.fieldnames or ())
             while rows := [_parse_csv_row(row) for row in islice(reader, size)]:
                 yield RowWindow(rows=rows, columns=tuple(reader.fieldnames or ()))
         return
@@ -88,6 +91,13 @@ def _iterate_windows(path: Path, format_: str, size: int) -> Iterator[RowWindow]
     for start in range(0, len(row_table.rows), size):
         rows = row_table.rows[start : start + size]
         yield RowWindow(rows=rows, columns=columns, kinds=row_table.kinds)
+
+
+def _check_header(names: Iterable[str]) -> None:
+    """Refuse a header that is none: an endless line without a delimiter names one column."""
+    longest = max(map(len, names), default=0)
+    if longest > _NAME_CHARACTERS_MAX:
+        raise ValueError(f"the header names a column of {longest} characters")
 
 
 def _check_mapping(value: Any) -> dict[str, Any]:
