@@ -2,8 +2,8 @@
 
 import asyncio
 import contextlib
+import gc
 import os
-import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from tests.support.sparking import answered, spark_bench, spark_call, stored, tr
 from tests.support.working import Bench
 
 from noetl_contracts.errors import ErrorObject
+from noetl_worker.tools.spark.code_process import CodeProcesses
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
@@ -166,36 +167,23 @@ async def test_code_that_ends_its_process_or_the_session_ends_alone(worker: Benc
     await lives_on(worker)
 
 
-def find_own_processes() -> list[int]:
-    """The launchers of processes for code that this process has started."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
-            is_own = (
-                b"noetl_worker.spark.code" in words
-                and f"PPid:\t{os.getpid()}\n" in (entry / "status").read_text()
-            )
-        except OSError:
-            continue
-        found += [int(entry.name)] if is_own else []
-    return found
-
-
 async def test_a_spare_process_that_died_is_not_handed_out(worker: Bench) -> None:
     await lives_on(worker)
+    (processes,) = [held for held in gc.get_objects() if isinstance(held, CodeProcesses)]
 
     async def has_spare() -> bool:
-        return bool(await asyncio.to_thread(find_own_processes))
+        return processes._ready is not None
 
     await eventually(has_spare)
-    for pid in find_own_processes():
-        os.kill(pid, signal.SIGKILL)
+    spare = processes._ready
+    assert spare is not None
+    spare.kill_process()
 
-    async def is_gone() -> bool:
-        return not await has_spare()
+    async def is_known_to_be_dead() -> bool:
+        return not spare.is_running
 
-    await eventually(is_gone)
+    await eventually(is_known_to_be_dead)
+    assert processes._ready is spare
     await lives_on(worker)
 
 
