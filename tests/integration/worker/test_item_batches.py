@@ -155,3 +155,15 @@ async def test_an_item_that_writes_too_much_fails_alone(
     assert ends(told) == [("CommandCompleted", 0), ("CommandFailed", 1), ("CommandCompleted", 2)]
     (failure,) = [fact for fact in told if isinstance(fact, CommandFailed)]
     assert failure.error.kind == "payload_too_large"
+
+
+async def test_an_item_takes_as_long_as_its_tasks_and_the_waits_between_their_tries(
+    worker: Bench, server: Script
+) -> None:
+    server.answers(says({}, status=503), says({}))
+    rules = "{rules: [{when: '{{ output.error }}', then: {do: retry, attempts: 3, delay: 0.4}}]}"
+    tool = f"{{kind: http, url: '{server.url}', spec: {{policy: {rules}}}}}"
+    told = await worker.run(batch(tool, [0, 1]))
+    waited, quick = [fact.metrics for fact in told if isinstance(fact, CommandCompleted)]
+    assert waited["elapsed_ms"] >= 400
+    assert quick["elapsed_ms"] < waited["elapsed_ms"]

@@ -4,7 +4,7 @@ import msgspec
 
 from noetl_contracts.commands.command_work import Command, ItemWork
 from noetl_contracts.commands.loop_collections import CollectionForm
-from noetl_contracts.commands.task_metrics import ELAPSED_MS
+from noetl_contracts.commands.task_metrics import ELAPSED_MS, MetricsByTask
 from noetl_contracts.commands.waits import ELAPSED
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.requests.facts import (
@@ -103,9 +103,19 @@ async def run_unit(
         return build_stopped(command, services)
     fact = await _store_end(command, block, end, pipeline, services, emitter=unit.emitter)
     if isinstance(fact, CommandCompleted) and isinstance(command.work, ItemWork):
-        elapsed_ms = round((services.clock.monotonic_s() - began_s) * 1_000)
+        elapsed_ms = _measure_item(fact.tasks, services.clock.monotonic_s() - began_s)
         return msgspec.structs.replace(fact, metrics={**fact.metrics, ELAPSED_MS: elapsed_ms})
     return fact
+
+
+def _measure_item(tasks: MetricsByTask, wall_s: float) -> int:
+    """Return how many milliseconds an item takes, waits between its tries included.
+
+    Of one without them the tasks alone count: the rest is its turn beside others of this worker.
+    """
+    if any(metrics.attempts > 1 for metrics in tasks.values()):
+        return round(wall_s * 1_000)
+    return sum(metrics.duration_ms for metrics in tasks.values())
 
 
 async def _find_resume_point(
