@@ -383,3 +383,16 @@ def test_what_was_lost_tells_nothing_of_how_long_items_take() -> None:
     assert loop_of(harness).item_us == before
     error = harness.events("call.error")[-1].error
     assert f"(item-{indexes(command)[0]}) was dispatched 2 times" in error.message
+
+
+def test_what_is_given_back_twice_or_by_others_is_given_back_once() -> None:
+    harness, command = batched()
+    first, second, *_ = indexes(command)
+    returned = facts.ItemsReturned(
+        command_id=command.command_id,
+        attempt=1,
+        worker_id=WorkerId("w"),
+        items=[second, first, second, 999],
+    )
+    assert harness.tell(returned, returned) == ["loop.items_returned"]
+    assert harness.events("loop.items_returned")[-1].items == [first, second]

@@ -231,7 +231,8 @@ def return_items(draft: DecisionDraft, fact: facts.ItemsReturned) -> CommandStat
     )
     if command_state is None or command_state.batch is UNSET:
         return None
-    returned = [index for index in fact.items if index in command_state.batch]
+    given_back = frozenset(fact.items)
+    returned = [index for index in command_state.batch if index in given_back]
     if returned:
         losses = min(command_state.losses, 1)
         _append_returned(draft, command_state, returned, fact.worker_id, losses)
@@ -255,7 +256,7 @@ def move_waiting_item(
     del draft.to_send[item_id]
     moved = draft.state.commands[item_id]
     commands.start_command(draft, moved, fact.worker_id)
-    return draft.state.commands[item_id]
+    return moved
 
 
 def _append_returned(
