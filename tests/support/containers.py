@@ -4,11 +4,11 @@ import functools
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.support.remote_command_line import run_command_line
 
 ROOT = Path(__file__).parents[2]
 SERVICES = ("planner", "worker", "projector", "outbox", "reaper")
@@ -75,22 +75,13 @@ class ComposedStack:
 
     def noetl(self, *arguments: str) -> str:
         """Run a verb of the command line against the composed API."""
-        done = subprocess.run(  # noqa: S603 - our own command line
-            [sys.executable, "-m", "noetl_cli", *arguments],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_S,
-            env={
-                "PATH": os.defpath,
-                "HOME": str(self.folder),
-                "NOETL_CONFIG": str(self.folder / "config"),
-                "NOETL_SERVER": f"http://127.0.0.1:{self.port}",
-                "NOETL_API_KEY": self.token,
-            },
+        return run_command_line(
+            *arguments,
+            folder=self.folder,
+            server=f"http://127.0.0.1:{self.port}",
+            token=self.token,
+            timeout_s=COMMAND_S,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
 
     @functools.cached_property
     def token(self) -> str:

@@ -1,13 +1,11 @@
 """An installed system as its users see it: the command line against the API in the cluster."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
 from tests.support.cluster.kubectl import Kubectl, KubectlError
 from tests.support.cluster.servers import Servers
+from tests.support.remote_command_line import run_command_line
 from tests.support.servers import wait_until
 
 COMMAND_S = 300.0
@@ -35,22 +33,13 @@ class Installed:
     def noetl(self, *arguments: str) -> str:
         """Run a verb of the command line; the node reaches a Service by its address."""
         service = self._kubectl.get("service", self._planner, namespace=self._namespace)
-        done = subprocess.run(  # noqa: S603 - our own command line
-            [sys.executable, "-m", "noetl_cli", *arguments],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_S,
-            env={
-                "PATH": os.defpath,
-                "HOME": str(self._folder),
-                "NOETL_CONFIG": str(self._folder / "config"),
-                "NOETL_SERVER": f"http://{service['spec']['clusterIP']}:8080",
-                "NOETL_API_KEY": self._token,
-            },
+        return run_command_line(
+            *arguments,
+            folder=self._folder,
+            server=f"http://{service['spec']['clusterIP']}:8080",
+            token=self._token,
+            timeout_s=COMMAND_S,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
 
     def run_playbook(self, text: str) -> str:
         """Run a playbook to its end, and return the execution."""
