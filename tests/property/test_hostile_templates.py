@@ -132,6 +132,17 @@ def test_operation_on_lists_that_hold_lists_twice_is_refused_by_its_limit(piece:
 
 
 @pytest.mark.usefixtures("guarded")
+@pytest.mark.parametrize("first", ["[1]", "(1,)"])
+def test_list_that_doubles_itself_is_refused_by_its_length(first: str) -> None:
+    template = (
+        "{% set n = namespace(a=" + first + ") %}"
+        "{% for i in range(45) %}{% set n.a = n.a + n.a %}{% endfor %}{{ n.a | length }}"
+    )
+    with pytest.raises(TemplateError, match="the list would hold more than 10000000 items"):
+        compile_value(template).render(TemplateScope({}, ScopeParts()))
+
+
+@pytest.mark.usefixtures("guarded")
 @settings(max_examples=60)
 @given(piece=PIECES, block=BLOCKS, is_condition=st.booleans())
 def test_every_template_ends_within_its_limit(

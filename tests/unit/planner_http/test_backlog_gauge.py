@@ -21,6 +21,12 @@ POOLS = Pools(by_stream=("default", "gpu"))
 TENANT = "acme"
 
 
+@pytest.fixture(autouse=True)
+def no_earlier_values() -> None:
+    """A process has one telemetry, and other tests of it set every gauge."""
+    instruments.clear_gauge(names.FRAME_BACKLOG)
+
+
 class AbsentBus:
     """A bus that does not answer."""
 

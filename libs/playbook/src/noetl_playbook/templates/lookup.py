@@ -245,8 +245,10 @@ def _limit_width(bound: Callable[..., Any]) -> Callable[..., Any]:
 
 def add_bounded(left: Any, right: Any) -> Any:
     """Add, refusing texts and lists that double themselves in a loop."""
-    if isinstance(left, str | list | tuple) and isinstance(right, str | list | tuple):
+    if isinstance(left, str) and isinstance(right, str):
         render_limits.check_length(len(left) + len(right))
+    elif isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        render_limits.check_item_count(len(left) + len(right))
     return left + right
 
 

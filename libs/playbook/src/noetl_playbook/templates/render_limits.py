@@ -143,6 +143,12 @@ def check_length(length: int) -> None:
         )
 
 
+def check_item_count(count: int) -> None:
+    """Refuse a list that no loop could walk to its end; raises `LimitExceededError`."""
+    if count > ITERATIONS_MAX:
+        raise LimitExceededError(f"the list would hold more than {ITERATIONS_MAX} items")
+
+
 def payload_too_large(payload_bytes: int, limits: RenderLimits) -> str:
     """Say that a template would load too much, and what to do instead."""
     return (
