@@ -73,6 +73,16 @@ SHOWING = {
 }
 
 
+@pytest.fixture
+def forgotten_gauges() -> Iterator[None]:
+    """Leave no value behind: all tests of a process share its gauges."""
+    yield
+    for metric in names.METRICS:
+        if metric.kind is names.MetricKind.GAUGE:
+            instruments.clear_gauge(metric)
+
+
+@pytest.mark.usefixtures("forgotten_gauges")
 def test_metrics_have_the_names_that_are_declared() -> None:
     with telemetry.start_telemetry(service="outbox", instance="outbox-1") as shown:
         for metric in names.METRICS:
