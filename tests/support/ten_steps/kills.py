@@ -1,0 +1,197 @@
+"""Kills of the parts of a stack, each at a random moment of a step that the ledger shows begun."""
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+import asyncpg
+import psutil
+from msgspec import Struct
+from tests.support.processes import list_running
+from tests.support.servers import wait_until
+from tests.support.spark import drivers, kill
+from tests.support.stack import Stack
+
+PATIENCE_S = 240.0
+EVENTS = """
+SELECT event_type, error, extract(epoch FROM created_at)::float8 AS at
+FROM noetl.event WHERE execution_id = $1 AND node_name = $2 ORDER BY stream_version
+"""
+ENDED = ("step.exit", "loop.done")
+
+
+class Victim(StrEnum):
+    """What is killed."""
+
+    WORKER = "worker"
+    PLANNER = "planner"
+    DRIVER = "Spark driver"
+    EXECUTOR = "executor"
+    CODE = "code child"
+    STACK = "whole stack"
+
+
+ANYWHERE = (Victim.WORKER, Victim.PLANNER, Victim.STACK)
+ON_SPARK = (*ANYWHERE, Victim.DRIVER, Victim.EXECUTOR)
+VICTIMS: Mapping[str, Sequence[Victim]] = {
+    "clean": ON_SPARK,
+    "customers": ANYWHERE,
+    "joined": ON_SPARK,
+    "merged": ON_SPARK,
+    "scored": (*ON_SPARK, Victim.CODE),
+    "daily": ANYWHERE,
+    "published": ON_SPARK,
+    "totals": ANYWHERE,
+    "audited": ANYWHERE,
+    "report": (*ANYWHERE, Victim.DRIVER, Victim.CODE),
+}
+
+
+class Kill(Struct, frozen=True, kw_only=True):
+    """A kill that was made, and what came of it."""
+
+    step: str
+    victim: str
+    moment_s: float
+    usual_s: float
+    process_count: int
+    has_hit: bool
+    what: str
+    recovered_s: float
+
+
+def plan_kills(steps: Sequence[str], *, seed: int) -> list[tuple[str, Victim]]:
+    """Choose a victim for each step, by lot among those that were chosen least."""
+    chance, counts = random.Random(seed), dict.fromkeys(Victim, 0)
+    plan = []
+    for step in steps:
+        least = min(counts[victim] for victim in VICTIMS[step])
+        victim = chance.choice([item for item in VICTIMS[step] if counts[item] == least])
+        counts[victim] += 1
+        plan.append((step, victim))
+    return plan
+
+
+class Attacker:
+    """Kills parts of one stack."""
+
+    def __init__(self, stack: Stack, *, options: Sequence[str], seed: int) -> None:
+        self._stack = stack
+        self._options = options
+        self._chance = random.Random(seed)
+
+    def attack(self, execution_id: str, step: str, victim: Victim, *, usual_s: float) -> Kill:
+        """Wait until a step has begun, kill at a random moment of it, wait until it has ended."""
+        self._await(execution_id, step, lambda events: bool(_list_starts(events)), what="begins")
+        moment_s = round(self._chance.uniform(0.0, 0.9) * usual_s, 2)
+        until = time.monotonic() + moment_s
+        wait_until(lambda: time.monotonic() >= until, timeout_s=PATIENCE_S, what="the moment")
+        before = read_step(self._stack, execution_id, step)
+        killed_at = time.monotonic()
+        process_count = self._kill(victim)
+        self._await(execution_id, step, _has_ended, what="ends")
+        recovered_s = time.monotonic() - killed_at
+        after = read_step(self._stack, execution_id, step)
+        return Kill(
+            step=step,
+            victim=victim,
+            moment_s=moment_s,
+            usual_s=round(usual_s, 2),
+            process_count=process_count,
+            has_hit=process_count > 0 and not _has_ended(before),
+            what=_describe(before, after),
+            recovered_s=round(recovered_s, 1),
+        )
+
+    def _await(
+        self,
+        execution_id: str,
+        step: str,
+        is_met: Callable[[list[dict[str, Any]]], bool],
+        *,
+        what: str,
+    ) -> None:
+        def look() -> bool:
+            events = read_step(self._stack, execution_id, step)
+            wrong = [event for event in events if event["event_type"] == "step.failed"]
+            assert not wrong, f"{step} failed: {wrong}"
+            return is_met(events)
+
+        wait_until(look, timeout_s=PATIENCE_S, what=f"step {step} {what}")
+
+    def _kill(self, victim: Victim) -> int:
+        match victim:
+            case Victim.WORKER | Victim.PLANNER:
+                self._stack.kill(f"{victim}-1")
+                return 1
+            case Victim.STACK:
+                return self._kill_stack()
+            case Victim.DRIVER:
+                found = drivers(self._find_worker())
+            case Victim.EXECUTOR:
+                found = self._list_below_worker("pyspark")
+            case Victim.CODE:
+                found = self._list_below_worker("noetl_worker.sandbox")
+        kill(found)
+        return len(found)
+
+    def _kill_stack(self) -> int:
+        supervisor = psutil.Process(self._stack.state["supervisor_pid"])
+        processes = [supervisor, *supervisor.children(recursive=True)]
+        kill(processes)
+        psutil.wait_procs(processes, timeout=PATIENCE_S)
+        self._stack.noetl("up", *self._options)
+        return len(processes)
+
+    def _list_below_worker(self, word: str) -> list[psutil.Process]:
+        return list_running(word, below=psutil.Process(self._find_worker()))
+
+    def _find_worker(self) -> int:
+        pid = self._stack.pid("worker-1")
+        assert pid is not None, "the worker runs"
+        return pid
+
+
+def read_step(stack: Stack, execution_id: str, step: str) -> list[dict[str, Any]]:
+    """Read a step's events from the ledger; none while the database is away."""
+    with contextlib.suppress(OSError, asyncpg.PostgresError):
+        return asyncio.run(_read_events(stack.url("postgres_reader"), execution_id, step))
+    return []
+
+
+def time_step(stack: Stack, execution_id: str, step: str) -> float:
+    """Return the seconds from a step's first claim to its end."""
+    events = read_step(stack, execution_id, step)
+    ends = [event["at"] for event in events if event["event_type"] in ENDED]
+    return float(max(ends) - _list_starts(events)[0]["at"])
+
+
+def _list_starts(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        event for event in events if event["event_type"] in {"command.started", "frame.dispatched"}
+    ]
+
+
+def _has_ended(events: list[dict[str, Any]]) -> bool:
+    return any(event["event_type"] in ENDED for event in events)
+
+
+def _describe(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> str:
+    new = [event["event_type"] for event in after[len(before) :]]
+    names = ("command.reissued", "command.started", "frame.abandoned", "call.error", "call.retried")
+    counted = [f"{new.count(name)} {name}" for name in names if name in new]
+    if _has_ended(before):
+        return "the step had ended"
+    return ", ".join(counted) or "the attempt went on"
+
+
+async def _read_events(dsn: str, execution_id: str, step: str) -> list[dict[str, Any]]:
+    connection = await asyncpg.connect(dsn, timeout=10)
+    try:
+        return [dict(row) for row in await connection.fetch(EVENTS, int(execution_id), step)]
+    finally:
+        await connection.close()
