@@ -71,7 +71,12 @@ class Pipeline:
         order_id = (batch - (2 if is_correction else 1)) * self.rows + number
         sign = "-" if number % NEGATIVE_EVERY == 1 else ""
         amount = f"{sign}{number * 7919 % 90_000 // 100}.{number * 7919 % 100:0{DIGITS}}"
-        return [str(order_id), str(number * 31 % CUSTOMERS), amount, f'of "{batch}",\nline {number}']
+        return [
+            str(order_id),
+            str(number * 31 % CUSTOMERS),
+            amount,
+            f'of "{batch}",\nline {number}',
+        ]
 
     def _put(self, key: str, lines: list[list[str]]) -> None:
         text = io.StringIO()
@@ -102,7 +107,9 @@ class Pipeline:
             named = {uri.rpartition("/")[2] for uri in table.file_uris()}
             keys = keys_of(self._bucket, f"{self.place}/{name}/")
             strays += [
-                key for key in keys if key.endswith(".parquet") and key.rpartition("/")[2] not in named
+                key
+                for key in keys
+                if key.endswith(".parquet") and key.rpartition("/")[2] not in named
             ]
         return strays
 

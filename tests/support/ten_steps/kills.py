@@ -21,6 +21,10 @@ EVENTS = """
 SELECT event_type, error, extract(epoch FROM created_at)::float8 AS at
 FROM noetl.event WHERE execution_id = $1 AND node_name = $2 ORDER BY stream_version
 """
+ENDS = """
+SELECT event_type FROM noetl.event WHERE execution_id = $1
+AND event_type IN ('playbook.completed', 'playbook.failed', 'execution.cancelled')
+"""
 ENDED = ("step.exit", "loop.done")
 
 
@@ -158,9 +162,12 @@ class Attacker:
 
 def read_step(stack: Stack, execution_id: str, step: str) -> list[dict[str, Any]]:
     """Read a step's events from the ledger; none while the database is away."""
-    with contextlib.suppress(OSError, asyncpg.PostgresError):
-        return asyncio.run(_read_events(stack.url("postgres_reader"), execution_id, step))
-    return []
+    return _ask(stack, EVENTS, int(execution_id), step)
+
+
+def list_ends(stack: Stack, execution_id: str) -> list[str]:
+    """List an execution's last events; none while it runs or the database is away."""
+    return [event["event_type"] for event in _ask(stack, ENDS, int(execution_id))]
 
 
 def time_step(stack: Stack, execution_id: str, step: str) -> float:
@@ -189,9 +196,14 @@ def _describe(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> str:
     return ", ".join(counted) or "the attempt went on"
 
 
-async def _read_events(dsn: str, execution_id: str, step: str) -> list[dict[str, Any]]:
-    connection = await asyncpg.connect(dsn, timeout=10)
-    try:
-        return [dict(row) for row in await connection.fetch(EVENTS, int(execution_id), step)]
-    finally:
-        await connection.close()
+def _ask(stack: Stack, query: str, *values: Any) -> list[dict[str, Any]]:
+    async def ask() -> list[dict[str, Any]]:
+        connection = await asyncpg.connect(stack.url("postgres_reader"), timeout=10)
+        try:
+            return [dict(row) for row in await connection.fetch(query, *values)]
+        finally:
+            await connection.close()
+
+    with contextlib.suppress(OSError, asyncpg.PostgresError):
+        return asyncio.run(ask())
+    return []

@@ -1,0 +1,47 @@
+"""A pipeline of ten steps, on Spark and beside it, ends as in peace where its parts are killed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.proof import pipeline as proof
+from tests.support.java import BRIEF
+from tests.support.servers import S3Server, s3_server
+from tests.support.stack import Stack, running_stack
+from tests.support.ten_steps.contents import Pipeline, keep_credentials
+from tests.support.ten_steps.kills import Victim
+
+pytestmark = pytest.mark.timeout(600)
+
+ROWS = 4_000
+# The whole of 20 kills is `make proof/pipeline`.
+PLAN = [
+    ("joined", Victim.DRIVER),
+    ("published", Victim.WORKER),
+    ("totals", Victim.STACK),
+]
+
+
+@pytest.fixture
+def s3(tmp_path: Path) -> Iterator[S3Server]:
+    with s3_server(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Iterator[Stack]:
+    with running_stack(tmp_path / "stack", *proof.OPTIONS, environ=BRIEF) as running:
+        yield running
+
+
+def test_killed_parts_of_a_pipeline_lose_and_double_nothing(stack: Stack, s3: S3Server) -> None:
+    keep_credentials(stack, s3)
+    calm = Pipeline(stack, s3, "calm", rows=ROWS)
+    usual, _ = proof.run_in_peace(calm, (1,))
+    killed = Pipeline(stack, s3, "killed", rows=ROWS)
+    made = proof.run_under_kills(killed, PLAN, usual, options=proof.OPTIONS, seed=proof.SEED)
+    assert [kill.step for kill in made] == [step for step, _ in PLAN]
+    assert all(kill.process_count for kill in made)
+    wanted = calm.read_all()
+    assert all(wanted.values()), "the calm run has filled each table"
+    proof.assert_equal(killed, wanted)
