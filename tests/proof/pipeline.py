@@ -78,11 +78,13 @@ def run_under_kills(
     pipeline.prepare()
     attacker = Attacker(pipeline.stack, options=options, seed=seed)
     made: list[Kill] = []
-    for batch, times in enumerate(usual, 1):
+    # In the first run the session of Spark was cold.
+    least = {step: min(times[step] for times in usual) for step in STEPS}
+    for batch in range(1, len(usual) + 1):
         pipeline.add_orders(batch)
         execution_id = running.begin(pipeline.stack, pipeline.path, {"batch": batch})
         for step, victim in _take_round(plan, len(made)):
-            made.append(attacker.attack(execution_id, step, victim, usual_s=times[step]))
+            made.append(attacker.attack(execution_id, step, victim, usual_s=least[step]))
             console.print(msgspec.to_builtins(made[-1]))
         await_end(pipeline.stack, execution_id)
         assert_parity(pipeline.stack, execution_id)

@@ -9,6 +9,7 @@ TESTS = Path(__file__).parents[1]
 # By how long they take, stacks and servers included; all others are done in less than 30 s.
 LONGEST = (
     "chaos/test_pft_under_attack.py",
+    "chaos/test_pipeline_under_kills.py",
     "e2e/test_pages_for_users.py",
     "acceptance/test_pft_engine.py",
     "chaos/test_partitions.py",

@@ -92,9 +92,7 @@ class Attacker:
         """Wait until a step has begun, kill at a random moment of it, wait until it has ended."""
         self._await(execution_id, step, lambda events: bool(_list_starts(events)), what="begins")
         moment_s = round(self._chance.uniform(0.0, 0.9) * usual_s, 2)
-        until = time.monotonic() + moment_s
-        wait_until(lambda: time.monotonic() >= until, timeout_s=PATIENCE_S, what="the moment")
-        before = read_step(self._stack, execution_id, step)
+        before = self._await_moment(execution_id, step, moment_s)
         killed_at = time.monotonic()
         process_count = self._kill(victim)
         self._await(execution_id, step, _has_ended, what="ends")
@@ -110,6 +108,17 @@ class Attacker:
             what=_describe(before, after),
             recovered_s=round(recovered_s, 1),
         )
+
+    def _await_moment(self, execution_id: str, step: str, moment_s: float) -> list[dict[str, Any]]:
+        """Wait for a moment of a step, at most until it has ended; return its events."""
+        until, events = time.monotonic() + moment_s, list[dict[str, Any]]()
+
+        def is_due() -> bool:
+            events[:] = read_step(self._stack, execution_id, step)
+            return time.monotonic() >= until or _has_ended(events)
+
+        wait_until(is_due, timeout_s=PATIENCE_S, what=f"a moment of step {step}")
+        return events
 
     def _await(
         self,
