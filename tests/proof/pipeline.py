@@ -1,5 +1,7 @@
 """A pipeline of ten steps under kills in every step, equal to the same pipeline left alone."""
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -88,8 +90,19 @@ def run_under_kills(
             console.print(msgspec.to_builtins(made[-1]))
         await_end(pipeline.stack, execution_id)
         assert_parity(pipeline.stack, execution_id)
-        pipeline.stack.noetl("replay", "verify", execution_id)
+        verify_replay(pipeline.stack, execution_id)
     return made
+
+
+def verify_replay(stack: Stack, execution_id: str) -> None:
+    """Let the command line compare an execution's replay with what is shown of it."""
+    evidence = str(stack.folder.parent / f"evidence-{execution_id}")
+    command = [sys.executable, "-m", "noetl_cli", "replay", "verify", execution_id]
+    environ = {"NOETL_HOME": str(stack.folder), "HOME": str(stack.folder.parent)}
+    done = subprocess.run(  # noqa: S603 - our own command line
+        [*command, "--output", evidence], check=False, env=environ, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def _take_round(plan: list[tuple[str, Victim]], start: int) -> list[tuple[str, Victim]]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ from tests.support.stack import Stack
 
 PATIENCE_S = 240.0
 EVENTS = """
-SELECT event_type, error, extract(epoch FROM created_at)::float8 AS at
+SELECT event_type, error, context->'tries' AS tries, extract(epoch FROM created_at)::float8 AS at
 FROM noetl.event WHERE execution_id = $1 AND node_name = $2 ORDER BY stream_version
 """
 ENDS = """
@@ -148,7 +149,10 @@ class Attacker:
             case Victim.EXECUTOR:
                 found = self._list_below_worker("pyspark")
             case Victim.CODE:
-                found = self._list_below_worker("noetl_worker.sandbox")
+                found = [
+                    *self._list_below_worker("noetl_worker.sandbox"),
+                    *self._list_below_worker("noetl_worker.spark.code"),
+                ]
         kill(found)
         return len(found)
 
@@ -197,11 +201,14 @@ def _has_ended(events: list[dict[str, Any]]) -> bool:
 
 
 def _describe(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> str:
-    new = [event["event_type"] for event in after[len(before) :]]
-    names = ("command.reissued", "command.started", "frame.abandoned", "call.error", "call.retried")
-    counted = [f"{new.count(name)} {name}" for name in names if name in new]
     if _has_ended(before):
         return "the step had ended"
+    new = after[len(before) :]
+    kinds = [event["event_type"] for event in new]
+    names = ("command.reissued", "command.started", "frame.abandoned", "call.error")
+    counted = [f"{kinds.count(name)} {name}" for name in names if name in kinds]
+    tries = [item for event in new for item in json.loads(event["tries"] or "[]")]
+    counted += [f"tried again after {item['kind']}" for item in tries]
     return ", ".join(counted) or "the attempt went on"
 
 
