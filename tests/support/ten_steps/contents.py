@@ -123,7 +123,7 @@ class Pipeline:
             if key.endswith(".parquet"):
                 data = bytes(obstore.get(self._bucket, key).bytes())
                 # The folder's name is a column of the rows in it.
-                folders = key.rpartition("/")[0]
+                folders = key.rpartition("/")[0].removeprefix(f"{self.place}/")
                 table = pa.parquet.read_table(pa.BufferReader(data))
                 rows += [(folders.rpartition("=")[2], *row) for row in _to_rows(table)]
         return _sort(rows)
