@@ -1,7 +1,6 @@
 """Dashboards are those of their source, and ask for what services measure."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest

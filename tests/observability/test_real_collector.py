@@ -10,6 +10,7 @@ import pytest
 import yaml
 from tests.support.asking import http
 from tests.support.servers import wait_until
+from tests.support.services import free_port
 from tests.support.stack import running_stack
 
 pytestmark = pytest.mark.timeout(300)
