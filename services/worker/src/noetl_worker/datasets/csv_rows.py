@@ -16,7 +16,7 @@ from noetl_worker.datasets.problems import DatasetProblem
 
 # A row is within two blocks that follow each other.
 BLOCK_BYTES = 16 * 1024 * 1024
-_FIELD_CHARACTERS_MAX = 2 * BLOCK_BYTES
+FIELD_CHARACTERS_MAX = 2 * BLOCK_BYTES
 _SHOWN_CHARACTERS = 80
 REJECTS_SHOWN_MAX = 100
 _SEVERAL_LINES = "a value of several lines: close its quote, or choose multi_line: true"
@@ -364,7 +364,7 @@ def _open_text(file: CsvFile) -> io.TextIOWrapper:
 def _build_reader(file: CsvFile, text: io.TextIOWrapper, *, is_strict: bool = False) -> Any:
     options = file.options
     # It is one for the whole process; what Arrow takes has to be found again.
-    csv.field_size_limit(_FIELD_CHARACTERS_MAX)
+    csv.field_size_limit(FIELD_CHARACTERS_MAX)
     return csv.reader(
         text,
         delimiter=options.delimiter,

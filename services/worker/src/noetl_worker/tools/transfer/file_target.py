@@ -16,6 +16,7 @@ import pyarrow.parquet
 from noetl_contracts import codec
 from noetl_storage.arrow import row_tables, table_schema
 from noetl_storage.arrow.table_schema import Kinds
+from noetl_worker.datasets import csv_rows
 from noetl_worker.domain import text_values
 from noetl_worker.domain.failures import ToolFailure, build_error, classify_file_error
 from noetl_worker.tools.tables import chunk_types, file_tables, transfer_rows
@@ -73,6 +74,7 @@ def _iterate_windows(path: Path, format_: str, size: int) -> Iterator[RowWindow]
         return
     if format_ == "csv":
         with path.open(newline="", encoding="utf-8-sig") as file:
+            _limit_fields()
             reader = csv.DictReader(file, strict=True)
             _check_header(reader.fieldnames or ())
             while rows := [_parse_csv_row(row) for row in islice(reader, size)]:
@@ -91,6 +93,11 @@ def _iterate_windows(path: Path, format_: str, size: int) -> Iterator[RowWindow]
     for start in range(0, len(row_table.rows), size):
         rows = row_table.rows[start : start + size]
         yield RowWindow(rows=rows, columns=columns, kinds=row_table.kinds)
+
+
+def _limit_fields() -> None:
+    """Let a value of CSV be as long as in datasets: the limit is one for the whole process."""
+    csv.field_size_limit(csv_rows.FIELD_CHARACTERS_MAX)
 
 
 def _check_header(names: Iterable[str]) -> None:
@@ -117,9 +124,12 @@ def _read_header(path: Path) -> list[str] | None:
     """Read the names of a file's columns, None of an empty one; raises `ToolFailure`."""
     with path.open(newline="", encoding="utf-8-sig") as file:
         try:
-            return next(csv.reader(file), None)
-        except (UnicodeDecodeError, csv.Error) as problem:
+            _limit_fields()
+            names = next(csv.reader(file), None)
+            _check_header(names or ())
+        except (ValueError, csv.Error) as problem:
             raise build_unread_failure(path, "csv", problem) from problem
+    return names
 
 
 class FileTarget:
