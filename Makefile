@@ -190,6 +190,13 @@ test/cluster: setup ## Install the charts on a real one-node cluster, and scale 
 	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/charts.txt
 	@$(PYTEST) -rP tests/cluster
 
+# promtool, Prometheus and a collector, from Go's module proxy. Without them the lane skips what needs them.
+.PHONY: observability/tools test/observability
+observability/tools: ## Build what `make test/observability` runs; needs Go
+	@nice -n 10 tests/observability/tools/build
+test/observability: setup ## Try alerts and dashboards in promtool, traces and logs in a collector; K=expression narrows
+	@$(PYTEST) tests/observability
+
 # The site builder has an environment of its own, which no test needs.
 .PHONY: docs
 docs: .venv-docs/.installed ## Build the site of docs/ into build/site; a dead link is an error

@@ -20,6 +20,7 @@ PAGES = {
     "payloads": "runs/{orders}/payloads?step=fetch",
     "context": "runs/{greeting}/context",
     "compare": "runs/{greeting}/compare?before=1",
+    "counterfactual": "runs/{greeting}/counterfactual?other=2",
     "approvals": "approvals",
     "playbooks": "playbooks",
     "playbook": "playbooks/demo/greeting",

@@ -54,9 +54,13 @@ class TierCounts:
         self.kept: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.swept: Counter[str] = Counter()
+        self.resolved: Counter[str] = Counter()
 
     def note_read(self, tier: TierName, *, is_hit: bool, count_bytes: int) -> None:
         (self.hits if is_hit else self.misses)[tier] += 1
+
+    def note_resolution(self, tier: TierName, *, duration_s: float) -> None:
+        self.resolved[tier] += 1
 
     def note_copy(self, tier: TierName, *, is_kept: bool, used_bytes: int) -> None:
         (self.kept if is_kept else self.refused)[tier] += 1

@@ -20,6 +20,7 @@ const LOOKS: Record<string, Look> = {
   PENDING: { tone: "idle", shape: "ring", name: "pending" },
   CANCELLED: { tone: "idle", shape: "slash", name: "cancelled" },
   SKIPPED: { tone: "idle", shape: "slash", name: "skipped" },
+  UNDECIDED: { tone: "waiting", shape: "ring", name: "undecided" },
   degraded: { tone: "failed", shape: "cross", name: "degraded" },
   ok: { tone: "done", shape: "tick", name: "ok" },
   error: { tone: "failed", shape: "cross", name: "error" },

@@ -26,3 +26,4 @@ export type Accepted = Schemas["Accepted"];
 export type Whoami = Schemas["Whoami"];
 export type Density = Schemas["Density"];
 export type Diff = Schemas["Diff"];
+export type Counterfactual = Schemas["CounterfactualReport"];

@@ -22,6 +22,11 @@ export const RUN_TABS: RunTab[] = [
   { name: "payloads", title: "Payloads", load: () => import("./Payloads.svelte") },
   { name: "context", title: "Context", load: () => import("./Context.svelte") },
   { name: "compare", title: "Compare", load: () => import("./Compare.svelte") },
+  {
+    name: "counterfactual",
+    title: "Counterfactual",
+    load: () => import("./Counterfactual.svelte"),
+  },
 ];
 
 export function findRunTab(name: string): RunTab {

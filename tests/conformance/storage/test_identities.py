@@ -124,6 +124,17 @@ async def test_a_key_is_found_until_and_after_it_is_revoked(stores: Stores) -> N
     assert not await stores.identities.has_any_key()
 
 
+async def test_a_key_names_its_maker_by_what_never_changes(stores: Stores) -> None:
+    maker = Actor(kind=ActorKind.PERSON, issuer="https://id", id="7")
+    await stores.identities.put_key(a_key("noetl_1", created_by="Ann", maker=maker))
+    await stores.identities.put_key(a_key("noetl_2", created_by="Ann"))
+    made, earlier = [await stores.identities.find_key(f"noetl_{n}") for n in (1, 2)]
+    assert made is not None
+    assert made.maker == maker
+    assert earlier is not None
+    assert earlier.maker is None
+
+
 async def test_two_keys_of_one_prefix_are_refused(stores: Stores) -> None:
     await stores.identities.put_key(a_key())
     with pytest.raises(VersionConflict):

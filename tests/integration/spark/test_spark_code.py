@@ -22,10 +22,22 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def worker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench]:
+async def worker(
+    tmp_path_factory: pytest.TempPathFactory, earlier_processes: list[CodeProcesses]
+) -> AsyncIterator[Bench]:
     folder = tmp_path_factory.mktemp("code")
     async with spark_bench(folder, spark_master="local[2]") as found:
         yield trusting(found)
+
+
+@pytest.fixture(scope="module")
+def earlier_processes() -> list[CodeProcesses]:
+    """Collect those of workers of other files, which may still be in memory."""
+    return list_processes()
+
+
+def list_processes() -> list[CodeProcesses]:
+    return [held for held in gc.get_objects() if isinstance(held, CodeProcesses)]
 
 
 async def failed(worker: Bench, **fields: Any) -> ErrorObject:
@@ -167,9 +179,11 @@ async def test_code_that_ends_its_process_or_the_session_ends_alone(worker: Benc
     await lives_on(worker)
 
 
-async def test_a_spare_process_that_died_is_not_handed_out(worker: Bench) -> None:
+async def test_a_spare_process_that_died_is_not_handed_out(
+    worker: Bench, earlier_processes: list[CodeProcesses]
+) -> None:
     await lives_on(worker)
-    (processes,) = [held for held in gc.get_objects() if isinstance(held, CodeProcesses)]
+    (processes,) = [held for held in list_processes() if held not in earlier_processes]
 
     async def has_spare() -> bool:
         return processes._ready is not None

@@ -10,8 +10,11 @@ from msgspec import structs
 from tests.support.guarded_shop import DEFAULT, Shop, open_shop
 from tests.support.identities import Caller, make_caller_of
 
+from noetl_contracts.identity.actors import Actor, ActorKind
+from noetl_contracts.identity.role_bindings import ApiKey, SubjectKind
 from noetl_contracts.ids import ExecutionId
 from noetl_planner.api.http import gate
+from noetl_planner.api.triggers import inbox
 from noetl_planner.api.watch import stream_access
 from noetl_planner.identity import authenticator
 from noetl_planner.identity.openid import token_claims
@@ -103,6 +106,40 @@ async def test_a_key_that_one_has_made_is_no_second_person(tmp_path: Path) -> No
             address = await shop.wait_for_approval(root, await shop.run(starter, "demo/gate"))
             answer = await shop.ask(approver, "POST", address, json=APPROVE)
             assert answer.status_code == HTTPStatus.FORBIDDEN, answer.text
+
+
+MAKER = Actor(kind=ActorKind.PERSON, issuer="https://id", id="7", name="Ann Lee")
+
+
+@pytest.mark.parametrize(
+    ("other", "is_one"),
+    [
+        (MAKER, True),
+        (structs.replace(MAKER, name="Ann Wu"), True),
+        (structs.replace(MAKER, id="8"), False),
+        (structs.replace(MAKER, issuer="https://elsewhere"), False),
+    ],
+    ids=["same", "renamed", "namesake", "other-provider"],
+)
+async def test_the_maker_of_a_key_is_known_by_subject_and_not_by_name(
+    tmp_path: Path, *, other: Actor, is_one: bool
+) -> None:
+    async with open_shop(tmp_path) as shop:
+        key = ApiKey(
+            key_prefix="noetl_made",
+            tenant_id=DEFAULT[0],
+            organization_id=DEFAULT[1],
+            account="bot",
+            account_kind=SubjectKind.SERVICE_ACCOUNT,
+            digest=bytes(32),
+            created_by=MAKER.short_name,
+            maker=MAKER,
+        )
+        identity = shop.opened.services.identity
+        await identity.identities.put_key(key)
+        bot = Actor(kind=ActorKind.SERVICE_ACCOUNT, id="bot", key_prefix=key.key_prefix)
+        assert await inbox.is_one_person(identity, bot, other) is is_one
+        assert await inbox.is_one_person(identity, other, bot) is is_one
 
 
 async def test_an_operator_sends_no_credential_to_an_address_of_its_own(tmp_path: Path) -> None:

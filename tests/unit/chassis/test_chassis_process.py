@@ -3,13 +3,15 @@ import logging
 import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import aiohttp
 import pytest
 
 from noetl_chassis import health, lifecycle, telemetry
-from noetl_chassis.health import HealthChecks, HealthPortTaken
+from noetl_chassis.health import HealthChecks, HealthPortTaken, StartCheck
 from noetl_chassis.lifecycle import EXIT_FAILED, EXIT_USAGE
 from noetl_chassis.observability import instruments, names
 from noetl_chassis.settings import ServiceSettings, SettingsError
@@ -64,6 +66,15 @@ async def test_a_taken_health_port_is_one_clear_sentence() -> None:
                 HealthChecks(), host="127.0.0.1", port=port, metrics_text=lambda: b""
             ):
                 pass
+
+
+async def test_a_process_is_not_ready_before_its_last_part_has_started() -> None:
+    checks, start = HealthChecks(), StartCheck("nobody listens yet")
+    checks.add_check("api", start.check_start)
+    checks.add_check("nats", lambda: None)
+    assert await checks.list_problems() == {"api": "nobody listens yet"}
+    start.note_start()
+    assert await checks.list_problems() == {}
 
 
 SHOWING = {
@@ -211,3 +222,26 @@ def test_settings_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
 
     lifecycle.run_service(serve, load=load_config, prefix="X_", argv=["--print-settings"])
     assert "X_NATS_URL=nats://***@h:1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("service", "line"),
+    [
+        ("planner", 'noetl_work_lost_total{kind="command"} '),
+        ("reaper", "noetl_leases_expired_total "),
+        ("outbox", 'noetl_outbox_published_total{outcome="too_large"} '),
+    ],
+)
+def test_a_service_shows_its_counters_before_anything_happened(service: str, line: str) -> None:
+    # A process has one telemetry, and that of the tests has counted before.
+    program = (
+        "from noetl_chassis import telemetry\n"
+        "from noetl_chassis.observability.started_counters import begin_counters\n"
+        f"with telemetry.start_telemetry(service={service!r}, instance='one') as shown:\n"
+        f"    begin_counters({service!r})\n"
+        "    print(shown.render_metrics().decode())\n"
+    )
+    done = subprocess.run(  # noqa: S603 (the program above)
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert f"\n{line}0.0\n" in done.stdout

@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from noetl_chassis.observability import span_recording, tracing
+from noetl_chassis.observability import instruments, names, span_recording, tracing
 from noetl_planner.api.http.request_spans import TracedApi
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -119,3 +119,18 @@ async def test_the_token_of_a_callback_is_in_no_span(exporter: InMemorySpanExpor
     (span,) = exporter.get_finished_spans()
     assert span.attributes is not None
     assert span.attributes["url.path"] == "/api/callbacks/***"
+
+
+async def test_a_request_is_measured_by_route_and_class_of_status(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    measured: list[tuple[str, Any]] = []
+
+    def record(metric: names.Metric, _value: float, *, labels: Any) -> None:
+        measured.append((metric.name, labels))
+
+    monkeypatch.setattr(instruments, "record_measurement", record)
+    await ask("/api/executions/1", status=503, method="STEAL")
+    await ask("/livez")
+    labels = {"method": "_OTHER", "route": "/api/executions/{execution_id}", "status": "5xx"}
+    assert measured == [("noetl_http_request_duration_seconds", labels)]

@@ -49,6 +49,21 @@ class HealthChecks:
         return {name: reason for name, reason in answers.items() if reason is not None}
 
 
+class StartCheck:
+    """Says that a part of a process has not begun yet, until it is told that it has."""
+
+    def __init__(self, problem: str) -> None:
+        self._problem: str | None = problem
+
+    def note_start(self) -> None:
+        """Remember that the part has begun."""
+        self._problem = None
+
+    def check_start(self) -> str | None:
+        """Return why the part cannot be used yet, None when it can."""
+        return self._problem
+
+
 @asynccontextmanager
 async def serve_health(
     health: HealthChecks, *, host: str, port: int, metrics_text: Callable[[], bytes]

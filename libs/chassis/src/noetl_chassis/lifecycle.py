@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from noetl_chassis import failpoints, health, identity, settings, telemetry
 from noetl_chassis.health import HealthChecks
+from noetl_chassis.observability import started_counters
 from noetl_chassis.settings import ServiceSettings, SettingsError
 from noetl_contracts.errors import NoetlError
 
@@ -79,6 +80,7 @@ async def open_process(config: ServiceSettings, *, service: str) -> AsyncIterato
         log_level=config.log_level,
         otlp_endpoint=config.otlp_endpoint,
     ) as shown:
+        started_counters.begin_counters(service)
         failpoints.arm_plan(settings.read_failpoint_plan(config))
         async with (
             stop_on_signal() as stop,

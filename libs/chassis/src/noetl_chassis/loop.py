@@ -16,6 +16,8 @@ T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 FACTOR = 2.0
+# The name of noetl_storage's error, which this library does not import.
+STORAGE_FULL = "StorageFull"
 _EXPONENT_MAX = 32
 
 
@@ -162,6 +164,9 @@ class _LoopTurns:
         self._pauses = retry_pauses or RetryPauses()
         self._clock = SystemClock()
         self._failures = 0
+        # An alert is on this one alone, so that its first failure must be seen to rise.
+        labels = {names.LOOP: name, names.ERROR: STORAGE_FULL}
+        instruments.begin_counter(names.LOOP_FAILURES, labels=labels)
 
     @property
     def penalty_s(self) -> float:

@@ -432,6 +432,12 @@ class TierMetrics:
             labels = {names.TIER: tier.value, names.OPERATION: "read"}
             instruments.add_to_counter(names.PAYLOAD_BYTES, count_bytes, labels=labels)
 
+    def note_resolution(self, tier: TierName, *, duration_s: float) -> None:
+        """Note how long it took to read content, and which tier had it."""
+        instruments.record_measurement(
+            names.REFERENCE_RESOLVE_DURATION, duration_s, labels={names.TIER: tier.value}
+        )
+
     def note_copy(self, tier: TierName, *, is_kept: bool, used_bytes: int) -> None:
         """Note that a tier was offered a copy, and how many bytes it holds now."""
         outcome = "kept" if is_kept else "refused"

@@ -30,6 +30,8 @@ SECONDS_BUCKETS = (
     60.0,
     300.0,
 )
+# From a status alone to more than an event may carry.
+BYTES_BUCKETS = (64, 128, 256, 512, 1024, 2048, 4096, 16384, 65536)
 # One by one, each with the caches full of something else, measurements take five times as long.
 _TOGETHER = 64
 
@@ -45,6 +47,11 @@ def add_to_counter(
 ) -> None:
     """Add to a counter."""
     _get_counter(metric).get_sum(labels).add_amount(amount)
+
+
+def begin_counter(metric: Metric, *, labels: Mapping[str, str] | None = None) -> None:
+    """Show a counter at zero, so that a rate sees the first that it counts."""
+    _get_counter(metric).get_sum(labels)
 
 
 def get_counter_sum(metric: Metric, *, labels: Mapping[str, str] | None = None) -> "CounterSum":
@@ -143,7 +150,9 @@ class _Histogram:
             metric.instrument_name,
             unit=metric.unit,
             description=metric.meaning,
-            explicit_bucket_boundaries_advisory=SECONDS_BUCKETS,
+            explicit_bucket_boundaries_advisory=(
+                BYTES_BUCKETS if metric.unit == "By" else SECONDS_BUCKETS
+            ),
         )
         # Several threads may add and take.
         self._gathered: deque[tuple[float, Mapping[str, str] | None]] = deque()

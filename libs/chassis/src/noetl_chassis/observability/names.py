@@ -62,6 +62,10 @@ SERVICE = "service"
 POINT = "point"
 VERSION = "version"
 DISTANCE = "distance"
+METHOD = "method"
+ROUTE = "route"
+STATUS = "status"
+KIND = "kind"
 
 # Every process.
 BUILD_INFO = _declare_gauge("noetl_build_info", "1", "Always 1; says what runs.", SERVICE, VERSION)
@@ -124,6 +128,23 @@ TRIGGER_MESSAGES = _declare_counter(
     "Messages that start playbooks, by what became of them.",
     OUTCOME,
 )
+REQUEST_DURATION = _declare_histogram(
+    "noetl_http_request_duration_seconds",
+    "s",
+    "How long the API took to answer; the status is its class, such as 2xx.",
+    METHOD,
+    ROUTE,
+    STATUS,
+)
+WORK_LOST = _declare_counter(
+    "noetl_work_lost_total",
+    "{attempt}",
+    "Attempts given to another worker because their own fell silent, however it was noticed.",
+    KIND,
+)
+EVENT_RESULT_BYTES = _declare_histogram(
+    "noetl_event_result_bytes", "By", "Bytes of the result that an event carries, as JSON."
+)
 
 # Worker.
 COMMANDS_TAKEN = _declare_counter(
@@ -166,6 +187,12 @@ STORE_WAITS = _declare_gauge(
 )
 STORAGE_READS = _declare_counter(
     "noetl_storage_reads_total", "{read}", "Reads that a tier of payloads was asked.", TIER, OUTCOME
+)
+REFERENCE_RESOLVE_DURATION = _declare_histogram(
+    "noetl_reference_resolve_seconds",
+    "s",
+    "How long it took to read the content of a reference, by the tier that had it.",
+    TIER,
 )
 STORAGE_ADMISSIONS = _declare_counter(
     "noetl_storage_admissions_total", "{payload}", "Copies that a tier was offered.", TIER, OUTCOME

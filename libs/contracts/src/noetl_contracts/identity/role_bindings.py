@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from noetl_contracts.identity.actors import Actor
 from noetl_contracts.ids import OrganizationId, TenantId
 
 # Who vouches for accounts that have API keys: this deployment itself.
@@ -45,7 +46,9 @@ class RoleBinding(Struct, frozen=True, kw_only=True):
 class ApiKey(Struct, frozen=True, kw_only=True):
     """An API key of a service account or a worker: everything but the key itself.
 
-    `digest` is the SHA-256 of the whole key, whose random part has 256 bits.
+    `digest` is the SHA-256 of the whole key, whose random part has 256 bits. `created_by` is the
+    name of its maker for people to read; `maker` is who
+    that is, None for a key of an earlier release.
     """
 
     key_prefix: str
@@ -55,6 +58,7 @@ class ApiKey(Struct, frozen=True, kw_only=True):
     account_kind: SubjectKind
     digest: bytes
     created_by: str = ""
+    maker: Actor | None = None
     created_at: datetime | None = None
     expires_at: datetime | None = None
     used_at: datetime | None = None

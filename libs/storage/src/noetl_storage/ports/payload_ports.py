@@ -210,6 +210,9 @@ class TierWatch(Protocol):
     def note_read(self, tier: TierName, *, is_hit: bool, count_bytes: int) -> None:
         """Note that a tier was asked, and how many bytes it gave."""
 
+    def note_resolution(self, tier: TierName, *, duration_s: float) -> None:
+        """Note how long it took to read content, and which tier had it."""
+
     def note_copy(self, tier: TierName, *, is_kept: bool, used_bytes: int) -> None:
         """Note that a tier was offered a copy, and how many bytes it holds now."""
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from noetl_contracts import codec
@@ -66,15 +67,18 @@ class TieredPayloads:
     async def read_payload(self, ref: PayloadRef) -> bytes:
         """Return content whose digest was checked; raises `PayloadMissing`, `PayloadCorrupt`."""
         tiers: list[Tier] = []
+        started = perf_counter()
         for tier in self._tiers:
             data = await tier.find_copy(ref)
             self._watch.note_read(tier.name, is_hit=data is not None, count_bytes=len(data or b""))
             if data is not None:
+                source = tier.name
                 break
             tiers.append(tier)
         else:
-            data = await self._store.read_payload(ref)
+            data, source = await self._store.read_payload(ref), TierName.STORE
             self._watch.note_read(TierName.STORE, is_hit=True, count_bytes=len(data))
+        self._watch.note_resolution(source, duration_s=perf_counter() - started)
         await self._keep_in_tiers(ref, data, tiers)
         return data
 

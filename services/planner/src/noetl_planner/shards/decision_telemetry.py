@@ -5,9 +5,14 @@ from contextlib import AbstractContextManager
 
 from noetl_chassis.observability import instruments, names, tracing
 from noetl_chassis.observability.tracing import SpanKind
-from noetl_contracts.events import get_event_type
-from noetl_contracts.events.command_events import CommandRejected, CommandStarted
-from noetl_contracts.events.frame_events import FrameCommitRejected
+from noetl_contracts import codec
+from noetl_contracts.events import Event, get_event_type
+from noetl_contracts.events.command_events import (
+    CommandReissued,
+    CommandRejected,
+    CommandStarted,
+)
+from noetl_contracts.events.frame_events import FrameAbandoned, FrameCommitRejected
 from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.requests import facts
 from noetl_contracts.requests.facts import ExecutionRequested, FactBatch
@@ -27,16 +32,28 @@ def count_decision(
     for envelope in envelopes:
         kind = get_event_type(envelope.event)
         instruments.add_to_counter(names.EVENTS_APPENDED, labels={names.EVENT_TYPE: kind})
-        if isinstance(envelope.event, CommandRejected | FrameCommitRejected):
-            instruments.add_to_counter(
-                names.COMMIT_REJECTED, labels={names.REASON: envelope.event.reason}
-            )
-        if isinstance(envelope.event, CommandStarted) and envelope.event.placement is not None:
-            how_far = envelope.event.placement.distance
-            instruments.add_to_counter(names.PLACEMENTS, labels={names.DISTANCE: how_far})
+        _measure_event(envelope.event)
     if state.is_terminal() and envelopes:
         status = str(state.status)
         instruments.add_to_counter(names.EXECUTIONS_ENDED, labels={names.OUTCOME: status})
+
+
+def _measure_event(event: Event) -> None:
+    result = getattr(event, "result", None)
+    if result is not None:
+        instruments.record_measurement(names.EVENT_RESULT_BYTES, len(codec.encode_json(result)))
+    match event:
+        case CommandRejected(reason=reason) | FrameCommitRejected(reason=reason):
+            instruments.add_to_counter(names.COMMIT_REJECTED, labels={names.REASON: reason})
+        case CommandStarted(placement=placement) if placement is not None:
+            labels = {names.DISTANCE: placement.distance}
+            instruments.add_to_counter(names.PLACEMENTS, labels=labels)
+        case CommandReissued(previous_worker=worker) if worker is not None:
+            instruments.add_to_counter(names.WORK_LOST, labels={names.KIND: "command"})
+        case FrameAbandoned(error=None):
+            instruments.add_to_counter(names.WORK_LOST, labels={names.KIND: "frame"})
+        case _:
+            return
 
 
 def open_decision_span(work: ExecutionWork, *, shard: int) -> AbstractContextManager[object]:

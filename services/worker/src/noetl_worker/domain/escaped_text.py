@@ -18,7 +18,7 @@ _TOKEN = re.compile(
     rb"|%[0-9a-fA-F]{2}"
     rb"|&(?:amp|lt|gt|quot|apos|\#[0-9]{1,7}|\#[xX][0-9a-fA-F]{1,6});"
 )
-_STARTS = (b"\\", b"%", b"&")
+_START = re.compile(rb"[\\%&]")
 _LETTERS = {
     b"\\a": b"\a",
     b"\\b": b"\b",
@@ -60,9 +60,14 @@ class EscapedText:
         return spans
 
 
+def has_escapes(data: bytes) -> bool:
+    """Tell whether anything in a text may be an escape."""
+    return _START.search(data) is not None
+
+
 def decode_escapes(data: bytes) -> bytes:
     """Undo every escape once; what has none comes back as it is."""
-    if not any(start in data for start in _STARTS):
+    if not has_escapes(data):
         return data
     decoded, count = _TOKEN.subn(_decode_match, data)
     return decoded if count else data

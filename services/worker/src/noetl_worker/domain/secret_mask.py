@@ -10,7 +10,7 @@ from msgspec import structs
 
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
-from noetl_worker.domain.escaped_text import EscapedText, Span
+from noetl_worker.domain.escaped_text import EscapedText, Span, has_escapes
 from noetl_worker.domain.secret_spellings import list_secret_forms
 
 MASK = "***"
@@ -166,6 +166,8 @@ def _find_spans(data: bytes, *finders: FormFinder) -> list[Span]:
     used = [finder for finder in finders if finder.length_max]
     if not used:
         return []
+    if not has_escapes(data):
+        return [span for finder in used for span in finder.find_spans(data)]
     escaped = EscapedText(data)
     spans: list[Span] = []
     for depth, level in escaped.list_levels():

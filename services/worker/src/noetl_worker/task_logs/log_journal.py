@@ -157,6 +157,8 @@ class LogJournal:
 
     async def flush_lines(self) -> None:
         """Return when the lines that have come so far are stored."""
+        if self._done_lines >= self._added_lines:
+            return
         added_lines = self._wanted_lines = self._added_lines
         self._is_full.set()
         async with self._has_stored:

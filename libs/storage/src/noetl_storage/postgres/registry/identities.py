@@ -6,6 +6,7 @@ from datetime import datetime
 import asyncpg
 
 from noetl_contracts import codec
+from noetl_contracts.identity.actors import Actor, ActorKind
 from noetl_contracts.identity.quotas import RunningCount, TenantQuota, TenantUsage
 from noetl_contracts.identity.role_bindings import (
     ApiKey,
@@ -107,6 +108,9 @@ class PostgresIdentities:
             key.digest,
             key.created_by,
             key.expires_at,
+            None if key.maker is None else key.maker.kind,
+            None if key.maker is None else key.maker.issuer,
+            None if key.maker is None else key.maker.id,
         )
 
     async def find_key(self, key_prefix: str) -> ApiKey | None:
@@ -215,8 +219,15 @@ def _build_key(row: asyncpg.Record) -> ApiKey:
         account_kind=SubjectKind(row["account_kind"]),
         digest=row["digest"],
         created_by=row["created_by"],
+        maker=_build_maker(row),
         created_at=row["created_at"],
         expires_at=row["expires_at"],
         used_at=row["used_at"],
         revoked_at=row["revoked_at"],
     )
+
+
+def _build_maker(row: asyncpg.Record) -> Actor | None:
+    if row["maker_kind"] is None:
+        return None
+    return Actor(kind=ActorKind(row["maker_kind"]), issuer=row["maker_issuer"], id=row["maker_id"])

@@ -70,9 +70,10 @@ where issuer = $1 and subject = $2;
 -- name: put_key :exec
 -- Keep an API key.
 insert into noetl.api_key (
-    key_prefix, tenant_id, organization_id, account, account_kind, digest, created_by, expires_at
+    key_prefix, tenant_id, organization_id, account, account_kind, digest, created_by, expires_at,
+    maker_kind, maker_issuer, maker_id
 )
-values ($1, $2, $3, $4, $5, $6, $7, $8);
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
 
 -- name: find_key :one
 -- The API key with prefix $1.

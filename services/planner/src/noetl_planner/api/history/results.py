@@ -7,7 +7,7 @@ from litestar import get
 from litestar.params import FromPath, QueryParameter
 from msgspec import Struct
 
-from noetl_contracts import locators
+from noetl_contracts import codec, locators
 from noetl_contracts.errors import ResultMalformed
 from noetl_contracts.events.loop_events import LoopDone, LoopFailed
 from noetl_contracts.events.step_events import CallDone, CallError
@@ -51,7 +51,10 @@ class ResultView(Struct, frozen=True, kw_only=True):
 
 
 class ResultOutline(Struct, frozen=True, kw_only=True):
-    """What is known of a step's latest result without reading it."""
+    """What is known of a step's latest result without reading it.
+
+    Results of equal `digest` are equal: it is the SHA-256 of the stored content.
+    """
 
     step: str
     run_id: str | None
@@ -60,6 +63,7 @@ class ResultOutline(Struct, frozen=True, kw_only=True):
     bytes: int | None
     row_count: int | None
     fields: dict[str, Any]
+    digest: str | None = None
 
 
 class ResultList(Struct, frozen=True, kw_only=True):
@@ -296,7 +300,14 @@ def _outline_result(execution_id: ExecutionId, step: StepState) -> ResultOutline
         bytes=None if reference is None else reference.payload_bytes,
         row_count=None if reference is None else reference.row_count,
         fields=result.context.get("fields", {}) if result is not None else {},
+        digest=None if result is None else _digest_result(result),
     )
+
+
+def _digest_result(result: ResultEnvelope) -> str:
+    if result.reference is not None:
+        return result.reference.sha256
+    return codec.digest_hex(codec.encode_canonical(result.context))
 
 
 def _end_order(numbered: tuple[int, StepState]) -> tuple[float, int]:

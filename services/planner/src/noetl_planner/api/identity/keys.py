@@ -9,6 +9,7 @@ from litestar.status_codes import HTTP_200_OK
 from msgspec import Meta, Struct
 
 from noetl_contracts import subjects
+from noetl_contracts.identity.actors import Actor
 from noetl_contracts.identity.role_bindings import LOCAL_ISSUER, ApiKey, RoleBinding, SubjectKind
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import NAME_PATTERN
@@ -89,6 +90,7 @@ async def create_key(services: Services, data: JSONBody[KeyBody]) -> NewKey:
         account_kind=kind,
         digest=authenticator.digest_key(key),
         created_by=services.actor.short_name,
+        maker=_build_maker(services.actor),
         expires_at=now + timedelta(days=data.days) if data.days else None,
     )
     async with services.record_change(
@@ -153,6 +155,11 @@ def _build_binding(
         path_prefix=roles.read_path_prefix(body.path_prefix, role),
         created_by=services.actor.short_name,
     )
+
+
+def _build_maker(actor: Actor) -> Actor:
+    """Return what of an actor never changes and tells it from all others."""
+    return Actor(kind=actor.kind, issuer=actor.issuer, id=actor.id)
 
 
 def _view_key(key: ApiKey) -> KeyView:

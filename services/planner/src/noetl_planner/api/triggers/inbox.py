@@ -10,6 +10,7 @@ from typing import Any
 from noetl_contracts import codec, spelling, subjects
 from noetl_contracts.identity import actors
 from noetl_contracts.identity.actors import Actor, ActorKind
+from noetl_contracts.identity.role_bindings import ApiKey
 from noetl_contracts.ledger.records import InboxMessage, InboxOutcome, OpenWait
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.requests import inbox
@@ -130,7 +131,7 @@ async def _check_four_eyes(services: ApiServices, wait: OpenWait, approval_id: s
     starter = actors.read_actor(begun.meta) if begun is not None else None
     approver = services.actor
     is_known = starter is not None and approver.kind is not ActorKind.ANONYMOUS
-    if is_known and not await _is_one_person(
+    if is_known and not await is_one_person(
         services.identity,
         actors.get_first_cause(approver),
         actors.get_first_cause(starter or approver),
@@ -145,15 +146,22 @@ async def _check_four_eyes(services: ApiServices, wait: OpenWait, approval_id: s
     )
 
 
-async def _is_one_person(identity: IdentityServices, actor: Actor, other: Actor) -> bool:
+async def is_one_person(identity: IdentityServices, actor: Actor, other: Actor) -> bool:
     """Tell whether two actors are one, or one of them has a key that the other has made."""
     if actors.is_same_actor(actor, other):
         return True
     for keyed, maker in ((actor, other), (other, actor)):
         key = await identity.identities.find_key(keyed.key_prefix) if keyed.key_prefix else None
-        if key is not None and key.created_by == maker.short_name:
+        if key is not None and _is_made_by(key, maker):
             return True
     return False
+
+
+def _is_made_by(key: ApiKey, actor: Actor) -> bool:
+    """Tell whether an actor has made a key; one of an earlier release has but a name to go by."""
+    if key.maker is None:
+        return key.created_by == actor.short_name
+    return actors.is_same_actor(key.maker, actor)
 
 
 def _check_approval_id(text: str) -> str:
