@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from noetl_chassis import health, lifecycle, telemetry
-from noetl_chassis.health import HealthChecks, HealthPortTaken, StartCheck
+from noetl_chassis.health import HealthChecks, HealthPortTaken
 from noetl_chassis.lifecycle import EXIT_FAILED, EXIT_USAGE
 from noetl_chassis.observability import instruments, names
 from noetl_chassis.settings import ServiceSettings, SettingsError
@@ -69,11 +69,11 @@ async def test_a_taken_health_port_is_one_clear_sentence() -> None:
 
 
 async def test_a_process_is_not_ready_before_its_last_part_has_started() -> None:
-    checks, start = HealthChecks(), StartCheck("nobody listens yet")
-    checks.add_check("api", start.check_start)
+    checks = HealthChecks()
+    checks.expect_start("api", "nobody listens yet")
     checks.add_check("nats", lambda: None)
     assert await checks.list_problems() == {"api": "nobody listens yet"}
-    start.note_start()
+    checks.note_start("api")
     assert await checks.list_problems() == {}
 
 

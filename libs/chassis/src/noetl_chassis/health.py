@@ -33,6 +33,14 @@ class HealthChecks:
         """Count a check in from now on."""
         self._check_by_name[name] = check
 
+    def expect_start(self, name: str, problem: str) -> None:
+        """Say `problem` until a part of the process is told to have started."""
+        self._check_by_name[name] = lambda: problem
+
+    def note_start(self, name: str) -> None:
+        """Find nothing wrong with a part from now on: it has started."""
+        self._check_by_name[name] = lambda: None
+
     def add_summary(self, name: str, summary: Summary) -> None:
         """Have `/summary` say something of a part of the process from now on."""
         self._summary_by_name[name] = summary
@@ -47,21 +55,6 @@ class HealthChecks:
             return {"start": "still starting"}
         answers = {name: await _run_check(check) for name, check in self._check_by_name.items()}
         return {name: reason for name, reason in answers.items() if reason is not None}
-
-
-class StartCheck:
-    """Says that a part of a process has not begun yet, until it is told that it has."""
-
-    def __init__(self, problem: str) -> None:
-        self._problem: str | None = problem
-
-    def note_start(self) -> None:
-        """Remember that the part has begun."""
-        self._problem = None
-
-    def check_start(self) -> str | None:
-        """Return why the part cannot be used yet, None when it can."""
-        return self._problem
 
 
 @asynccontextmanager

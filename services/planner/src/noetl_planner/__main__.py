@@ -5,7 +5,6 @@ from functools import partial
 
 from noetl_chassis import lifecycle
 from noetl_chassis.clock import SystemClock
-from noetl_chassis.health import StartCheck
 from noetl_chassis.observability import tracing
 from noetl_messaging.jetstream.connection import ConnectionTimeouts, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
@@ -51,9 +50,7 @@ async def run_service(config: settings.Settings) -> None:
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         process = await enter(lifecycle.open_process(config, service="planner"))
-        # Before any other check: who finds the planner ready asks the API at once.
-        api_start = StartCheck("the API is not listening yet")
-        process.health.add_check("api", api_start.check_start)
+        process.health.expect_start("api", "the API is not listening yet")
         database = await enter(wiring.open_ledger(config, name=process.instance))
         await migrate.verify_schema(database)
         opening = open_connection(config.nats_url, name="planner", waits=waits, hears_itself=False)
@@ -103,7 +100,6 @@ async def run_service(config: settings.Settings) -> None:
             ),
             config,
             process,
-            api_start,
         )
 
 

@@ -10,7 +10,6 @@ from msgspec import Struct
 
 from noetl_chassis import computation_deadline
 from noetl_chassis.clock import Clock
-from noetl_chassis.health import StartCheck
 from noetl_chassis.identity import SnowflakeIds
 from noetl_chassis.lifecycle import ServiceProcess
 from noetl_chassis.loop import LoopHealth
@@ -433,10 +432,8 @@ def open_payload_store(config: Settings) -> AbstractAsyncContextManager[Payloads
     )
 
 
-async def run_planner(
-    adapters: Adapters, config: Settings, process: ServiceProcess, api_start: StartCheck
-) -> None:
-    """Run the planner and its HTTP API until `stop` is set; `api_start` learns that it listens."""
+async def run_planner(adapters: Adapters, config: Settings, process: ServiceProcess) -> None:
+    """Run the planner and its HTTP API until `stop` is set; once it listens, `api` has started."""
     together = build_shard_context(
         adapters, config, producer=name_producer(config, process.instance)
     )
@@ -468,7 +465,7 @@ async def run_planner(
                 host=config.http_host,
                 port=config.http_port,
                 stop=stop,
-                started=lambda _port: api_start.note_start(),
+                started=lambda _port: process.health.note_start("api"),
                 tls=open_api_tls(config),
             )
             tasks.create_task(serving)
