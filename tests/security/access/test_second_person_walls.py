@@ -108,6 +108,26 @@ async def test_a_key_that_one_has_made_is_no_second_person(tmp_path: Path) -> No
             assert answer.status_code == HTTPStatus.FORBIDDEN, answer.text
 
 
+async def test_keys_that_keys_have_made_are_no_second_person(tmp_path: Path) -> None:
+    async with open_shop(tmp_path) as shop:
+        root, other = await shop.person("admin", "root"), await shop.person("admin", "other")
+        await shop.register(root, GATE)
+        first = await make_key(shop, root, "first", role="admin")
+        second = await make_key(shop, first, "second")
+        foreign = await make_key(shop, other, "foreign")
+        for starter, approver in ((root, second), (first, second), (second, root)):
+            address = await shop.wait_for_approval(root, await shop.run(starter, "demo/gate"))
+            answer = await shop.ask(approver, "POST", address, json=APPROVE)
+            assert answer.status_code == HTTPStatus.FORBIDDEN, answer.text
+            assert (await shop.ask(foreign, "POST", address, json=APPROVE)).is_success
+
+
+async def make_key(shop: Shop, caller: Caller, account: str, *, role: str = "operator") -> Caller:
+    made = await shop.ask(caller, "POST", "/api/keys", json={"account": account, "role": role})
+    assert made.is_success, made.text
+    return Caller(account, made.json()["key"])
+
+
 MAKER = Actor(kind=ActorKind.PERSON, issuer="https://id", id="7", name="Ann Lee")
 
 

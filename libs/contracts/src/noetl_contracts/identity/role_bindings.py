@@ -47,8 +47,8 @@ class ApiKey(Struct, frozen=True, kw_only=True):
     """An API key of a service account or a worker: everything but the key itself.
 
     `digest` is the SHA-256 of the whole key, whose random part has 256 bits. `created_by` is the
-    name of its maker for people to read; `maker` is who
-    that is, None for a key of an earlier release.
+    name of its maker for people to read. `maker` is who that is, of a key that a key made the maker
+    of the first one; None for a key of an earlier release.
     """
 
     key_prefix: str

@@ -90,7 +90,7 @@ async def create_key(services: Services, data: JSONBody[KeyBody]) -> NewKey:
         account_kind=kind,
         digest=authenticator.digest_key(key),
         created_by=services.actor.short_name,
-        maker=_build_maker(services.actor),
+        maker=await _find_first_maker(services),
         expires_at=now + timedelta(days=data.days) if data.days else None,
     )
     async with services.record_change(
@@ -157,8 +157,17 @@ def _build_binding(
     )
 
 
-def _build_maker(actor: Actor) -> Actor:
-    """Return what of an actor never changes and tells it from all others."""
+async def _find_first_maker(services: ApiServices) -> Actor:
+    """Return who is behind a new key, as far as that never changes.
+
+    A key that a key makes is of who made the first one: else nobody could see who has both.
+    """
+    actor = services.actor
+    own_key = (
+        await services.identity.identities.find_key(actor.key_prefix) if actor.key_prefix else None
+    )
+    if own_key is not None and own_key.maker is not None:
+        return own_key.maker
     return Actor(kind=actor.kind, issuer=actor.issuer, id=actor.id)
 
 

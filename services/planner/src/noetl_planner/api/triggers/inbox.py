@@ -3,6 +3,7 @@
 A message that nobody waits for yet is kept; the reaper hands it over when somebody does.
 """
 
+import itertools
 import re
 from http import HTTPStatus
 from typing import Any
@@ -147,21 +148,24 @@ async def _check_four_eyes(services: ApiServices, wait: OpenWait, approval_id: s
 
 
 async def is_one_person(identity: IdentityServices, actor: Actor, other: Actor) -> bool:
-    """Tell whether two actors are one, or one of them has a key that the other has made."""
-    if actors.is_same_actor(actor, other):
-        return True
-    for keyed, maker in ((actor, other), (other, actor)):
-        key = await identity.identities.find_key(keyed.key_prefix) if keyed.key_prefix else None
-        if key is not None and _is_made_by(key, maker):
-            return True
-    return False
+    """Tell whether two actors are one, or the same person is behind them by keys that it made."""
+    key, other_key = await _find_key(identity, actor), await _find_key(identity, other)
+    people = [person for person in (actor, key and key.maker) if person is not None]
+    others = [person for person in (other, other_key and other_key.maker) if person is not None]
+    return (
+        any(itertools.starmap(actors.is_same_actor, itertools.product(people, others)))
+        or _is_named_maker(key, other)
+        or _is_named_maker(other_key, actor)
+    )
 
 
-def _is_made_by(key: ApiKey, actor: Actor) -> bool:
-    """Tell whether an actor has made a key; one of an earlier release has but a name to go by."""
-    if key.maker is None:
-        return key.created_by == actor.short_name
-    return actors.is_same_actor(key.maker, actor)
+async def _find_key(identity: IdentityServices, actor: Actor) -> ApiKey | None:
+    return await identity.identities.find_key(actor.key_prefix) if actor.key_prefix else None
+
+
+def _is_named_maker(key: ApiKey | None, actor: Actor) -> bool:
+    """Tell whether an actor has made a key of an earlier release, which has but its name."""
+    return key is not None and key.maker is None and key.created_by == actor.short_name
 
 
 def _check_approval_id(text: str) -> str:
