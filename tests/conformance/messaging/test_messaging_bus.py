@@ -204,7 +204,7 @@ async def test_a_cancelled_fetch_leaves_messages_to_others(bus: Bus) -> None:
 async def test_two_readers_of_one_consumer_share_the_messages(bus: Bus) -> None:
     await bus.publisher.publish_batch([a_command(number) for number in range(20)])
     batches = await asyncio.gather(
-        *(worker(bus).fetch_batch(messages_max=10, wait_s=0.5) for _ in range(2))
+        *(worker(bus).fetch_batch(messages_max=10, wait_s=10) for _ in range(2))
     )
     sequences = [item.stream_sequence for batch in batches for item in batch]
     assert len(set(sequences)) == len(sequences) == 20
