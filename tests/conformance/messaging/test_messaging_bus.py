@@ -175,7 +175,7 @@ async def test_messages_arrive_in_order_and_at_most_as_many_as_asked_for(bus: Bu
 async def test_a_consumer_sees_only_what_its_filter_admits(bus: Bus) -> None:
     await bus.publisher.publish_batch([a_fact(1, shard=1), a_fact(2), a_command(1, pool="other")])
     zero = bus.consumer(topology.INGEST, topology.build_planner_consumer(0))
-    assert [item.data for item in await zero.fetch_batch(messages_max=9, wait_s=0.2)] == [b"2"]
+    assert [item.data for item in await zero.fetch_batch(messages_max=9, wait_s=1)] == [b"2"]
     assert await worker(bus).count_pending() == (0, 0)
 
 

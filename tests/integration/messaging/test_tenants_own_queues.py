@@ -28,7 +28,7 @@ async def keep(connection: Connection, *tenants: str) -> list[str]:
 async def taken(connection: Connection, tenant_id: str | None) -> list[bytes]:
     name = topology.build_worker_consumer("default", "io", tenant_id)
     consumer = JetStreamConsumer(connection, stream=topology.COMMANDS, name=name)
-    deliveries = await consumer.fetch_batch(messages_max=8, wait_s=0.2)
+    deliveries = await consumer.fetch_batch(messages_max=8, wait_s=1)
     for delivery in deliveries:
         await delivery.ack()
     await consumer.close()
