@@ -143,7 +143,7 @@ WORK_LOST = _declare_counter(
     KIND,
 )
 EVENT_RESULT_BYTES = _declare_histogram(
-    "noetl_event_result_bytes", "By", "Bytes of the result of every sixteenth event, as JSON."
+    "noetl_event_result_bytes", "By", "Bytes of the result of one event in sixteen, as JSON."
 )
 
 # Worker.
