@@ -16,7 +16,7 @@ from noetl_worker.datasets.problems import DatasetProblem
 
 # A row is within two blocks that follow each other.
 BLOCK_BYTES = 16 * 1024 * 1024
-FIELD_CHARACTERS_MAX = 2 * BLOCK_BYTES
+_FIELD_CHARACTERS_MAX = 2 * BLOCK_BYTES
 _SHOWN_CHARACTERS = 80
 REJECTS_SHOWN_MAX = 100
 _SEVERAL_LINES = "a value of several lines: close its quote, or choose multi_line: true"
@@ -361,10 +361,17 @@ def _open_text(file: CsvFile) -> io.TextIOWrapper:
     return io.TextIOWrapper(io.BufferedReader(file.open_file()), encoding=encoding, newline="")
 
 
+def allow_long_values() -> None:
+    """Let Python's `csv` read what Arrow reads; to be called before each reader is built.
+
+    The limit is one for the whole process, and others may have set it.
+    """
+    csv.field_size_limit(_FIELD_CHARACTERS_MAX)
+
+
 def _build_reader(file: CsvFile, text: io.TextIOWrapper, *, is_strict: bool = False) -> Any:
     options = file.options
-    # It is one for the whole process; what Arrow takes has to be found again.
-    csv.field_size_limit(FIELD_CHARACTERS_MAX)
+    allow_long_values()
     return csv.reader(
         text,
         delimiter=options.delimiter,

@@ -74,7 +74,7 @@ def _iterate_windows(path: Path, format_: str, size: int) -> Iterator[RowWindow]
         return
     if format_ == "csv":
         with path.open(newline="", encoding="utf-8-sig") as file:
-            _limit_fields()
+            csv_rows.allow_long_values()
             reader = csv.DictReader(file, strict=True)
             _check_header(reader.fieldnames or ())
             while rows := [_parse_csv_row(row) for row in islice(reader, size)]:
@@ -93,11 +93,6 @@ def _iterate_windows(path: Path, format_: str, size: int) -> Iterator[RowWindow]
     for start in range(0, len(row_table.rows), size):
         rows = row_table.rows[start : start + size]
         yield RowWindow(rows=rows, columns=columns, kinds=row_table.kinds)
-
-
-def _limit_fields() -> None:
-    """Let a value of CSV be as long as in datasets: the limit is one for the whole process."""
-    csv.field_size_limit(csv_rows.FIELD_CHARACTERS_MAX)
 
 
 def _check_header(names: Iterable[str]) -> None:
@@ -124,7 +119,7 @@ def _read_header(path: Path) -> list[str] | None:
     """Read the names of a file's columns, None of an empty one; raises `ToolFailure`."""
     with path.open(newline="", encoding="utf-8-sig") as file:
         try:
-            _limit_fields()
+            csv_rows.allow_long_values()
             names = next(csv.reader(file), None)
             _check_header(names or ())
         except (ValueError, csv.Error) as problem:
