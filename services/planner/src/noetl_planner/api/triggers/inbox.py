@@ -148,7 +148,7 @@ async def _check_four_eyes(services: ApiServices, wait: OpenWait, approval_id: s
 
 
 async def is_one_person(identity: IdentityServices, actor: Actor, other: Actor) -> bool:
-    """Tell whether two actors are one, or the same person is behind them by keys that it made."""
+    """Tell whether two actors are the same, or one person made the keys that they use."""
     key, other_key = await _find_key(identity, actor), await _find_key(identity, other)
     people = [person for person in (actor, key and key.maker) if person is not None]
     others = [person for person in (other, other_key and other_key.maker) if person is not None]
