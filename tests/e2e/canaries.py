@@ -9,13 +9,13 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import asyncpg
 from tests.e2e.command_line import CommandLine
 from tests.support.asking import http
+from tests.support.files import read_files
 from tests.support.stack import Stack
 
 from noetl_storage.arrow import encoding
@@ -236,15 +236,14 @@ def places(
         ],
     }
     for folder in ("nats", "payloads", "logs"):
-        files = [file for file in (stack.folder / folder).rglob("*") if file.is_file()]
+        files = read_files(stack.folder / folder)
         # A database server's log is read apart: it repeats what a statement complains of.
-        found[folder] = [unpacked(file) for file in files if "postgres" not in file.name]
+        found[folder] = [unpacked(data) for file, data in files if "postgres" not in file.name]
     return found
 
 
-def unpacked(file: Path) -> bytes:
-    """Read a file as it is and, where it is packed or a table, as what it holds."""
-    data = file.read_bytes()
+def unpacked(data: bytes) -> bytes:
+    """Give a file's bytes as they are and, where it is packed or a table, as what it holds."""
     found = [data]
     for magic, how in ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd")):
         if data.startswith(magic):
@@ -258,8 +257,8 @@ def unpacked(file: Path) -> bytes:
 def ledger_log(stack: Stack) -> bytes:
     """Read what the database server has logged of the ledger; a target's own log is its own."""
     database = urlsplit(stack.url("postgres")).path[1:].encode()
-    files = [file for file in (stack.folder / "logs").rglob("*postgres*") if file.is_file()]
-    lines = [line for file in files for line in file.read_bytes().splitlines()]
+    logs = [data for file, data in read_files(stack.folder / "logs") if "postgres" in file.name]
+    lines = [line for data in logs for line in data.splitlines()]
     return b"\n".join(line for line in lines if b"@" + database + b" " in line)
 
 

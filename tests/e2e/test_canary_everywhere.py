@@ -20,6 +20,7 @@ from msgspec import Struct
 from tests.e2e import canaries
 from tests.e2e.canaries import BUS, ENV, SECRETS, Echo
 from tests.e2e.command_line import CommandLine
+from tests.support.files import read_files
 from tests.support.servers import NatsServer, wait_until
 from tests.support.stack import Stack, running_stack
 
@@ -299,8 +300,7 @@ def searched(
 ) -> dict[str, list[bytes]]:
     """Everything that can be read, the work folder and the exported spans among it."""
     found = canaries.places(command_line, house.stack, runs, said)
-    files = [file for file in house.work.rglob("*") if file.is_file()]
-    found["work folder"] = [canaries.unpacked(file) for file in files]
+    found["work folder"] = [canaries.unpacked(data) for _, data in read_files(house.work)]
     found["spans"] = list(house.heard.spans)
     return found
 

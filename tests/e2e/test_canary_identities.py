@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.e2e.canaries import dump, leaks, unpacked
+from tests.support.files import read_files
 from tests.support.stack import Stack, running_stack
 
 # Shows nothing by itself, unlike the client of other tests.
@@ -75,11 +76,11 @@ def use_token(stack: Stack, token: str) -> list[httpx.Response]:
     ]  # fmt: skip
 
 
-def read_files(stack: Stack) -> list[bytes]:
+def unpack_files(stack: Stack) -> list[bytes]:
     return [
-        unpacked(file)
-        for file in stack.folder.rglob("*")
-        if file.is_file() and str(file.relative_to(stack.folder)) not in OWN_FILES
+        unpacked(data)
+        for file, data in read_files(stack.folder)
+        if str(file.relative_to(stack.folder)) not in OWN_FILES
     ]
 
 
@@ -116,7 +117,7 @@ def test_tokens_and_keys_are_nowhere_but_in_their_files(own_stack: Stack) -> Non
     # What is looked through holds what was done.
     assert b"key.created" in database
     assert b"access.denied" in database
-    files = read_files(own_stack)
+    files = unpack_files(own_stack)
     assert any(b"e2e/canary" in data for data in files)
     # Only the part behind the prefix, which is no secret, opens anything.
     secrets = [owner, *(key[len("noetl_") + 13 :] for key in (*keys, wrong))]

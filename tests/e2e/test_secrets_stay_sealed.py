@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 from tests.e2e import canaries
 from tests.e2e.command_line import CommandLine
+from tests.support.files import read_files
 from tests.support.stack import Stack
 
 from noetl_contracts import codec
@@ -35,8 +36,7 @@ def password_of_target(stack: Stack, password: str) -> Iterator[str]:
 
 
 def files_with(folder: Path, text: str) -> list[str]:
-    files = [file for file in folder.rglob("*") if file.is_file()]
-    return [file.name for file in files if text.encode() in file.read_bytes()]
+    return [file.name for file, data in read_files(folder) if text.encode() in data]
 
 
 def run(command_line: CommandLine, credential: str, query: str) -> tuple[str, int]:

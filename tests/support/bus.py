@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 from msgspec import Struct
+from tests.support.files import walk_folder
 from tests.support.manual_clock import ManualClock
 from tests.support.polling import eventually
 from tests.support.servers import NatsServer
@@ -97,6 +98,7 @@ async def remove_streams(connection: Connection, server: NatsServer) -> None:
 
     async def are_files_gone() -> bool:
         # The server moves them to a name with a dot first, and removes them in its own time.
-        return not any(server.server.store_folder.glob("**/streams/.*"))
+        places = walk_folder(server.server.store_folder)
+        return not any(path.match("streams/.*") for path in places)
 
     await eventually(are_files_gone)

@@ -13,6 +13,7 @@ import pytest
 from msgspec import Struct
 from tests.support import retaining
 from tests.support.builders import a_cursor_loop, a_shop, a_single_step
+from tests.support.files import walk_folder
 from tests.support.polling import eventually
 from tests.support.servers import NatsServer, PostgresServer, nats_server, postgres_server
 from tests.support.services import service
@@ -246,7 +247,7 @@ async def test_a_reaper_puts_sealed_payloads_aside_that_nothing_mentions(
     }
 
     def where() -> dict[str, str]:
-        files = (file for file in root.rglob("*") if file.is_file())
+        files = (file for file in walk_folder(root) if file.is_file())
         return {file.name: file.relative_to(root).parts[4] for file in files}
 
     async def is_shelved() -> bool:

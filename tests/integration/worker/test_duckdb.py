@@ -14,6 +14,7 @@ import pytest
 from msgspec import structs
 from tests.support.attempting import of_organization
 from tests.support.calls import VISITS
+from tests.support.files import walk_folder
 from tests.support.polling import eventually
 from tests.support.working import EXECUTION, ORGANIZATION, TENANT, Bench, bench, command_of
 
@@ -389,7 +390,8 @@ async def test_a_cancelled_task_frees_its_database(worker: Bench) -> None:
     running = asyncio.create_task(run(worker, ["create table t as select 1 as i", ENDLESS]))
 
     async def is_open() -> bool:
-        return any(worker.tools.lender._workspaces.root.glob("*/.noetl/execution.duckdb"))
+        root = worker.tools.lender._workspaces.root
+        return any(path.name == "execution.duckdb" for path in walk_folder(root))
 
     await eventually(is_open)
     running.cancel()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.support.attempting import files_of
 from tests.support.calls import call_of
+from tests.support.files import walk_folder
 from tests.support.polling import eventually
 from tests.support.processes import count_running, make_nap
 from tests.support.working import Bench, bench, command_of
@@ -320,7 +321,7 @@ async def test_private_directories_of_others_are_out_of_sight(worker: Bench) -> 
     homes = worker.tools.shell._directory
 
     async def has_begun() -> bool:
-        return any(homes.glob("*/at"))
+        return any(path.match("*/at") for path in walk_folder(homes))
 
     await eventually(has_begun)
     places = [homes, worker.tools.lender._workspaces.root, worker.tools.python._directory]

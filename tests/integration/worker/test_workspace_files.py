@@ -10,6 +10,7 @@ import pytest
 from msgspec import structs
 from tests.support.attempting import attempt, data_of, site_of
 from tests.support.calls import call_of
+from tests.support.files import walk_folder
 from tests.support.polling import eventually
 from tests.support.working import Bench, bench
 
@@ -145,7 +146,7 @@ async def test_a_file_in_the_place_of_another_tasks_folder_is_a_conflict() -> No
         )
 
         async def has_begun() -> bool:
-            return any(python._directory.glob("*/files/begun"))
+            return any(path.name == "begun" for path in walk_folder(python._directory))
 
         await eventually(has_begun)
         await run_code(other, "import os; os.mkdir('a'); open('a/b', 'w'); return 1", name="quick")
