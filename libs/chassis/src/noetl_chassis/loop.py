@@ -96,10 +96,10 @@ async def run_while_busy(
     while not stop.is_set():
         if wake is not None:
             wake.clear()
-        done = await turns.run_turn(step)
+        work_count = await turns.run_turn(step)
         if turns.penalty_s:
             await wait_for_wake(turns.penalty_s, stop)
-        elif not done:
+        elif not work_count:
             await wait_for_wake(idle_s, stop, wake)
 
 

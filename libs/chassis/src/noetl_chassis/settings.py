@@ -157,10 +157,10 @@ def render_settings(settings: Struct, *, prefix: str) -> list[str]:
 def mask_value(name: str, value: Any) -> str:
     """Spell a value for people: secrets by name are hidden, passwords in addresses too."""
     # Of a mapping the names alone: its values are other programs' business.
-    shown = ",".join(map(str, value)) if isinstance(value, tuple | list | dict) else str(value)
+    text = ",".join(map(str, value)) if isinstance(value, tuple | list | dict) else str(value)
     if _SECRET_NAME.search(name) and value:
         return MASK
-    return mask_addresses(shown)
+    return mask_addresses(text)
 
 
 def list_secrets(settings: Struct) -> list[str]:
@@ -204,13 +204,19 @@ def _describe_default(field: Any) -> str:
     return mask_value(field.name, default) or "empty"
 
 
-def _list_unknown(found: Mapping[str, str], known_names: list[str], prefix: str) -> list[str]:
+def _list_unknown(
+    values_by_name: Mapping[str, str], known_names: list[str], prefix: str
+) -> list[str]:
     problems = []
-    for name in found:
+    for name in values_by_name:
         if name in known_names:
             continue
-        close = spelling.find_nearest_word(name, known_names)
-        advice = "remove it." if close is None else f"did you mean {prefix}{close.upper()}?"
+        nearest_name = spelling.find_nearest_word(name, known_names)
+        advice = (
+            "remove it."
+            if nearest_name is None
+            else f"did you mean {prefix}{nearest_name.upper()}?"
+        )
         problems.append(f"{prefix}{name.upper()} is not a setting: {advice}")
     return problems
 

@@ -223,13 +223,13 @@ def escape_fields(
     _logger: Any, _method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
     """Show control characters of what is logged; a traceback alone has several lines."""
-    shown = {escape_line(str(key)): value for key, value in event.items()}
-    for key, value in shown.items():
+    escaped_event = {escape_line(str(key)): value for key, value in event.items()}
+    for key, value in escaped_event.items():
         if key == "exception":
-            shown[key] = escape_text(str(value))
+            escaped_event[key] = escape_text(str(value))
         elif isinstance(value, str):
-            shown[key] = escape_line(value)
-    return shown
+            escaped_event[key] = escape_line(value)
+    return escaped_event
 
 
 def mask_line(_logger: Any, _method: str, line: Any) -> Any:

@@ -154,10 +154,12 @@ class ManagedKeys:
     ) -> bytes:
         """Return an object's key; raises as the key management does."""
         end = _LENGTH_BYTES + int.from_bytes(wrapped[:_LENGTH_BYTES], "big")
-        tenant_key, rest = wrapped[_LENGTH_BYTES:end], wrapped[end:]
+        tenant_key, wrapped_key = wrapped[_LENGTH_BYTES:end], wrapped[end:]
         try:
             cipher = self._unwrap_tenant_key(owner, key_id, tenant_key)
-            return cipher.decrypt(rest[:NONCE_BYTES], rest[NONCE_BYTES:], associated_data)
+            return cipher.decrypt(
+                wrapped_key[:NONCE_BYTES], wrapped_key[NONCE_BYTES:], associated_data
+            )
         except (InvalidTag, ValueError) as failure:
             raise PayloadSealBroken(
                 f"the key of a sealed payload does not open under master key {key_id!r}"

@@ -184,7 +184,7 @@ class _PayloadSealer:
     def __init__(self, key: bytes, *, head: bytes, associated_data: bytes, key_id: str) -> None:
         self._cipher = AESGCM(key)
         self._associated_data = associated_data
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._ready = bytearray(head)
         self._count = 0
         self.key_id = key_id
@@ -192,13 +192,13 @@ class _PayloadSealer:
     def seal_bytes(self, piece: bytes) -> bytes:
         """Take a piece; return what can be written so far."""
         # One byte more than a piece must be there: else it may be the last one.
-        for whole in _cut_pieces(self._held, piece, PIECE_BYTES):
+        for whole in _cut_pieces(self._buffer, piece, PIECE_BYTES):
             self._seal_piece(whole, is_last=False)
         return self._take_ready()
 
     def finish_sealing(self) -> bytes:
         """Return the rest."""
-        self._seal_piece(self._held, is_last=True)
+        self._seal_piece(self._buffer, is_last=True)
         return self._take_ready()
 
     def _seal_piece(self, piece: bytes | bytearray, *, is_last: bool) -> None:
@@ -221,33 +221,33 @@ class _PayloadUnsealer:
         self._owner = owner
         self._associated_data = associated_data
         self._cipher: AESGCM | None = None
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._count = 0
 
     def unseal_bytes(self, piece: bytes) -> bytes:
         """Take sealed bytes; raises `PayloadSealBroken`, `PayloadKeyUnknown`."""
         if self._cipher is None:
-            self._held += piece
+            self._buffer += piece
             if not self._read_cipher():
                 return b""
             piece = b""
-        cut = _cut_pieces(self._held, piece, PIECE_BYTES + _TAG_BYTES)
+        cut = _cut_pieces(self._buffer, piece, PIECE_BYTES + _TAG_BYTES)
         return b"".join(self._unseal_piece(whole, is_last=False) for whole in cut)
 
     def finish_unsealing(self) -> bytes:
         """Return the rest; raises `PayloadSealBroken` when something is missing."""
         if self._cipher is None:
             raise PayloadSealBroken("a sealed payload ends in its head")
-        return self._unseal_piece(self._held, is_last=True)
+        return self._unseal_piece(self._buffer, is_last=True)
 
     def _read_cipher(self) -> bool:
-        head, head_bytes = _read_head(self._held)
+        head, head_bytes = _read_head(self._buffer)
         if head is None:
             return False
         self._cipher = AESGCM(
             _unwrap_object_key(self._keys, self._owner, head, self._associated_data)
         )
-        del self._held[:head_bytes]
+        del self._buffer[:head_bytes]
         return True
 
     def _unseal_piece(self, piece: bytes | bytearray, *, is_last: bool) -> bytes:
@@ -375,17 +375,17 @@ def _unwrap_object_key(
     return keys.unwrap_key(owner, head.key_id, wrapped, associated_data)
 
 
-def _cut_pieces(held: bytearray, piece: bytes, whole: int) -> Iterator[bytes]:
-    """Yield whole pieces of `held` and `piece`; keep the rest, at least one byte, in `held`."""
-    if len(held) + len(piece) <= whole:
-        held += piece
+def _cut_pieces(buffer: bytearray, piece: bytes, piece_bytes: int) -> Iterator[bytes]:
+    """Yield whole pieces of `buffer` and `piece`; keep the rest, at least a byte, in `buffer`."""
+    if len(buffer) + len(piece) <= piece_bytes:
+        buffer += piece
         return
-    data = bytes(held) + piece if held else piece
+    data = bytes(buffer) + piece if buffer else piece
     start = 0
-    while len(data) - start > whole:
-        yield data[start : start + whole]
-        start += whole
-    held[:] = data[start:]
+    while len(data) - start > piece_bytes:
+        yield data[start : start + piece_bytes]
+        start += piece_bytes
+    buffer[:] = data[start:]
 
 
 def _build_associated_data(owner: Owner, name: str) -> bytes:
