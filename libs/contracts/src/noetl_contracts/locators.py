@@ -43,8 +43,8 @@ class Locator(Struct, frozen=True, kw_only=True):
 
     def get_kind_and_identity(self) -> tuple[str, tuple[str, ...]]:
         """Return the kind and the identity; both are empty for a mere place."""
-        rest = self.segments[2 * len(self._read_scope_pairs()) :]
-        return (rest[0], rest[1:]) if rest else ("", ())
+        own_segments = self.segments[2 * len(self._read_scope_pairs()) :]
+        return (own_segments[0], own_segments[1:]) if own_segments else ("", ())
 
     def _read_scope_pairs(self) -> dict[str, str]:
         """Read pairs as long as their keys come in the grammar's order."""

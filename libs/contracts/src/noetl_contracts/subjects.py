@@ -198,9 +198,9 @@ def list_process_names(worker_id: str) -> tuple[str, ...]:
     return (worker_id, process) if process else (worker_id,)
 
 
-def build_hint_subject(what: str) -> str:
+def build_hint_subject(hint: str) -> str:
     """Address a plain wake-up hint: `noetl.poke.<what>`; losing it costs only time."""
-    return f"{POKES}.{_check_subject_token(what)}"
+    return f"{POKES}.{_check_subject_token(hint)}"
 
 
 def build_stop_hint(command_id: str) -> str:

@@ -112,7 +112,7 @@ def decode_worker_heartbeat(data: bytes) -> WorkerHeartbeat:
 
 
 def choose_nearest_worker(
-    source: placement.Place, seen: Iterable[WorkerHeartbeat], *, pool: str, lane: str
+    source: placement.Place, heartbeats: Iterable[WorkerHeartbeat], *, pool: str, lane: str
 ) -> WorkerId | None:
     """Choose the worker with room that is nearest to a place, of equals the one with most room.
 
@@ -121,7 +121,7 @@ def choose_nearest_worker(
     """
     candidates = [
         worker_heartbeat
-        for worker_heartbeat in seen
+        for worker_heartbeat in heartbeats
         if worker_heartbeat.pool == pool
         and lane in worker_heartbeat.lanes
         and worker_heartbeat.takes_offers
@@ -137,8 +137,8 @@ def choose_nearest_worker(
         item
         for item in candidates
         if item.free_capacity > 0
-        and (away := ranks[item.worker_id]) < far
-        and item.admits_distance(away)
+        and (distance_rank := ranks[item.worker_id]) < far
+        and item.admits_distance(distance_rank)
     ]
     best = min(
         roomy,
