@@ -118,12 +118,12 @@ def build_inbox_prefix(url: str) -> str:
 
 
 @contextmanager
-def translate_errors(what: str) -> Iterator[None]:
-    """Raise every error of the driver as `MessagingUnavailable`; `what` names the operation."""
+def translate_errors(operation: str) -> Iterator[None]:
+    """Raise every error of the driver as `MessagingUnavailable`; `operation` says what failed."""
     try:
         yield
     except (nats.errors.Error, JetStreamError, TimeoutError, OSError) as failure:
-        raise MessagingUnavailable(f"{what}: {failure or type(failure).__name__}") from failure
+        raise MessagingUnavailable(f"{operation}: {failure or type(failure).__name__}") from failure
 
 
 async def _connect_client(
@@ -190,10 +190,12 @@ def _check_server_version(client: Client, where: str) -> None:
     except ValueError:  # a build of one's own, which names no version
         return
     if numbers < topology.SERVER_MIN:
-        found, least = (".".join(map(str, item)) for item in (numbers, topology.SERVER_MIN))
+        server_version, oldest_version = (
+            ".".join(map(str, item)) for item in (numbers, topology.SERVER_MIN)
+        )
         raise MessagingUnavailable(
-            f"NATS at {where} is version {found}: {least} or newer is needed, older ones lose "
-            "streams when they are killed"
+            f"NATS at {where} is version {server_version}: {oldest_version} or newer is "
+            "needed, older ones lose streams when they are killed"
         )
 
 

@@ -234,15 +234,15 @@ _COMPARED = (
 )
 
 
-def _list_differences(name: str, wanted: Any, found: Any) -> list[str]:
-    if found is None:
+def _list_differences(name: str, declared: Any, existing: Any) -> list[str]:
+    if existing is None:
         return [f"{name} does not exist"]
     return [
-        f"{name}: {field} is {getattr(found, field)!r}, declared is {getattr(wanted, field)!r}"
+        f"{name}: {field} is {getattr(existing, field)!r}, declared is {getattr(declared, field)!r}"
         for field in _COMPARED
-        if hasattr(wanted, field)
-        and _sort_if_list(getattr(wanted, field)) != _sort_if_list(getattr(found, field))
-        and not (field == "num_replicas" and not getattr(wanted, field))
+        if hasattr(declared, field)
+        and _sort_if_list(getattr(declared, field)) != _sort_if_list(getattr(existing, field))
+        and not (field == "num_replicas" and not getattr(declared, field))
     ]
 
 

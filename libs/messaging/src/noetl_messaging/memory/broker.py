@@ -289,7 +289,7 @@ class MemoryBroker:
         """Hand over messages that are due, redeliveries first, with their delivery counts."""
         durable, source = self.get_durable(stream, name), self.get_stream(stream)
         now_s = self._clock.monotonic_s()
-        taken: list[tuple[StoredMessage, int]] = []
+        due_messages: list[tuple[StoredMessage, int]] = []
         for sequence in self._iterate_due(durable, source, now_s):
             is_fresh = sequence not in durable.delivered
             if is_fresh and len(durable.due_at) >= durable.spec.ack_pending_max:
@@ -298,10 +298,10 @@ class MemoryBroker:
             durable.due_at[sequence] = now_s + durable.spec.ack_wait_s
             durable.cursor = max(durable.cursor, sequence)
             durable.last_delivered_at = self._clock.now()
-            taken.append((source.messages[sequence], durable.delivered[sequence]))
-            if len(taken) == messages_max:
+            due_messages.append((source.messages[sequence], durable.delivered[sequence]))
+            if len(due_messages) == messages_max:
                 break
-        return taken
+        return due_messages
 
     def settle_delivery(self, stream: str, name: str, sequence: int) -> None:
         """Forget a delivery; a work queue lets go of the message."""
@@ -398,12 +398,19 @@ async def _iterate_heard(ears: list[_Ear[Heard]]) -> AsyncIterator[Heard]:
 
 def matches_pattern(pattern: str, subject: str) -> bool:
     """Tell whether a subject fits a pattern with NATS's `*` and `>`."""
-    wanted, given = pattern.split("."), subject.split(".")
-    if wanted[-1] == ">":
-        wanted, given = wanted[:-1], given[: len(wanted) - 1] if len(given) >= len(wanted) else []
-        if not given and wanted:
+    pattern_tokens, subject_tokens = pattern.split("."), subject.split(".")
+    if pattern_tokens[-1] == ">":
+        pattern_tokens, subject_tokens = (
+            pattern_tokens[:-1],
+            subject_tokens[: len(pattern_tokens) - 1]
+            if len(subject_tokens) >= len(pattern_tokens)
+            else [],
+        )
+        if not subject_tokens and pattern_tokens:
             return False
-    return len(wanted) == len(given) and all(map(_matches_token, wanted, given))
+    return len(pattern_tokens) == len(subject_tokens) and all(
+        map(_matches_token, pattern_tokens, subject_tokens)
+    )
 
 
 def _matches_token(pattern: str, token: str) -> bool:

@@ -91,5 +91,5 @@ def _list_tenant_tokens(user: WorkerUser) -> tuple[str, ...]:
     return user.tenants if user.only_tenants else ("*",)
 
 
-def _render_list(found: list[str]) -> str:
-    return "".join(f'{_INDENT * 2}"{subject}",\n' for subject in found)
+def _render_list(subjects: list[str]) -> str:
+    return "".join(f'{_INDENT * 2}"{subject}",\n' for subject in subjects)
