@@ -22,8 +22,8 @@ Conceal = Callable[[bytes], bytes]
 class HistoryReplay:
     """Folds a history page by page; begun from a snapshot it knows no rows of what had ended."""
 
-    def __init__(self, begun: ExecutionState) -> None:
-        self.state = begun
+    def __init__(self, initial_state: ExecutionState) -> None:
+        self.state = initial_state
         self.surfaces: Surfaces = {surface: {} for surface in rows.SURFACES}
         self.results: dict[str, rows.Row] = {}
         self.events = 0

@@ -147,7 +147,7 @@ def _start_step_run(
     lineage: LineageState, at: Envelope, event: step_events.StepEnter, plan: Plan
 ) -> RunEvent:
     data = plan.get(event.step)
-    begun = OpenLineageRun(
+    step_run = OpenLineageRun(
         run_id=event.run_id,
         step=event.step,
         inputs=[
@@ -159,8 +159,8 @@ def _start_step_run(
             ),
         ],
     )
-    lineage.open[event.run_id] = begun
-    return _build_step_event(lineage, at, begun, plan, RunState.START)
+    lineage.open[event.run_id] = step_run
+    return _build_step_event(lineage, at, step_run, plan, RunState.START)
 
 
 def _note_result(lineage: LineageState, run_id: RunId, result: ResultEnvelope) -> None:

@@ -166,7 +166,7 @@ def build_payload_report(payloads: Sequence[PayloadCheck]) -> PayloadReport:
 
 
 def build_exported_rows(
-    found: Mapping[str, Sequence[Mapping[str, Any]]],
+    live_rows: Mapping[str, Sequence[Mapping[str, Any]]],
     *,
     scope: EvidenceScope,
     adapter: str,
@@ -174,11 +174,11 @@ def build_exported_rows(
     exported_at: datetime,
 ) -> ExportedRows:
     """Write down what read models hold; a surface without rows is written as an empty one."""
-    complete = {
-        surface: [rows.select_checksum_columns(surface, row) for row in found.get(surface, ())]
+    checksum_rows = {
+        surface: [rows.select_checksum_columns(surface, row) for row in live_rows.get(surface, ())]
         for surface in rows.SURFACES
     }
-    plain: dict[str, list[dict[str, Any]]] = codec.decode_json(codec.encode_json(complete))
+    plain: dict[str, list[dict[str, Any]]] = codec.decode_json(codec.encode_json(checksum_rows))
     return ExportedRows(
         format_version=FORMAT_VERSION,
         adapter=adapter,
@@ -193,12 +193,12 @@ def build_exported_rows(
 
 
 def index_rows_by_key(
-    found: Mapping[str, Sequence[Mapping[str, Any]]],
+    rows_by_surface: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> dict[str, dict[str, Any]]:
     """Index plain rows by surface and key."""
     return {
         surface: {str(row[rows.KEY_BY_SURFACE[surface]]): row for row in surface_rows}
-        for surface, surface_rows in found.items()
+        for surface, surface_rows in rows_by_surface.items()
     }
 
 

@@ -290,24 +290,24 @@ def _list_payload_problems(parts: EvidenceParts) -> Iterator[EvidenceProblem]:
 
 
 def _list_surface_problems(
-    role: str, found: dict[str, Any], what: str
+    role: str, values_by_surface: dict[str, Any], noun: str
 ) -> Iterator[EvidenceProblem]:
-    for surface in sorted(_SURFACES - found.keys()):
-        yield _build_problem(f"{role}_surface_missing", role, f"there are no {what} of {surface}")
-    for surface in sorted(found.keys() - _SURFACES):
+    for surface in sorted(_SURFACES - values_by_surface.keys()):
+        yield _build_problem(f"{role}_surface_missing", role, f"there are no {noun} of {surface}")
+    for surface in sorted(values_by_surface.keys() - _SURFACES):
         yield _build_problem(
-            f"{role}_surface_unknown", role, f"there are {what} of {surface!r}, which is no surface"
+            f"{role}_surface_unknown", role, f"there are {noun} of {surface!r}, which is no surface"
         )
 
 
 def _describe_first_change(before: Any, after: Any) -> str:
     changes = comparison.compare_values(before, after)
-    shown = "; ".join(
+    change_text = "; ".join(
         f"{'.'.join(change.path)} is {codec.encode_text(change.after)[:80]}, not "
         f"{codec.encode_text(change.before)[:80]}"
         for change in changes[:1]
     )
-    return f"{shown} ({len(changes)} differences)"
+    return f"{change_text} ({len(changes)} differences)"
 
 
 def _build_problem(code: str, role: str, message: str) -> EvidenceProblem:
