@@ -52,7 +52,7 @@ def _is_one_edit_away(problem: Problem) -> bool:
     """Tell whether an unknown key is one edit away from the known one that its hint names."""
     if problem.hint is None:
         return False
-    _, quote, rest = problem.hint.partition("'")
-    meant = rest.rstrip("'?")
+    _, quote, hint_tail = problem.hint.partition("'")
+    known_word = hint_tail.rstrip("'?")
     word = problem.path.rpartition(".")[2]
-    return bool(quote) and spelling.is_one_edit_away(word, meant)
+    return bool(quote) and spelling.is_one_edit_away(word, known_word)

@@ -39,5 +39,5 @@ def rename_entry_type(
 
 
 def _replace_type(raw: dict[str, Any], kind: str) -> dict[str, Any]:
-    rest = {key: item for key, item in raw.items() if key not in ("name", "kind", "type")}
-    return {"name": raw.get("name", "shop"), "kind": kind, **rest}
+    other_fields = {key: item for key, item in raw.items() if key not in ("name", "kind", "type")}
+    return {"name": raw.get("name", "shop"), "kind": kind, **other_fields}

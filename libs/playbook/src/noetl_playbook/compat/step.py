@@ -18,7 +18,7 @@ from noetl_playbook.source.problems import Path, write_flow
 
 _OF_STEP = ("case", "retry", "pagination", "sink", "save")
 _OF_LOOP = ("retry", "pagination", "sink", "save")
-_SHOWN = ("loop", "tool", "next")
+_REPLACED_KEYS = ("loop", "tool", "next")
 
 Construct = tuple[str, Any, Path]
 
@@ -106,9 +106,9 @@ def _report_older_forms(
     before: dict[str, Any],
 ) -> None:
     """Show for each older construct what the whole step says instead."""
-    shown = {
+    changed_sections = {
         key: written[key]
-        for key in _SHOWN
+        for key in _REPLACED_KEYS
         if written.get(key) is not None and written[key] != before.get(key)
     }
     for key, value, path in constructs:
@@ -119,7 +119,7 @@ def _report_older_forms(
             path,
             f"'{key}' is an older form",
             of_key=True,
-            replacement=write_flow(shown),
+            replacement=write_flow(changed_sections),
         )
 
 

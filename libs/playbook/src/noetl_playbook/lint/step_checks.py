@@ -13,7 +13,7 @@ _OF_LOOPS = {
     language_names.LOOP_DONE: language_names.DONE,
     language_names.LOOP_FAILED: language_names.ERROR,
 }
-_KNOWN = ", ".join(language_names.ALSO_KNOWN_AS)
+_EVENT_NAMES = ", ".join(language_names.ALSO_KNOWN_AS)
 
 
 def check_arc_events(reading: DocumentReader, playbook: Playbook) -> None:
@@ -31,7 +31,7 @@ def _check_event(reading: DocumentReader, step: Step, event: str, path: Path) ->
             path,
             f"'{event}' is not an event of a step's end",
             hint=reading.suggest_word(event, language_names.BOUNDARY_EVENTS)
-            or f"write one of {_KNOWN}",
+            or f"write one of {_EVENT_NAMES}",
         )
     elif event == language_names.PARTIAL and not _has_stream(reading, path[:2]):
         reading.report_problem(

@@ -285,11 +285,11 @@ def _collect_known_names(reading: DocumentReader, playbook: Playbook) -> KnownNa
 def _check_names(
     reading: DocumentReader, site: TemplateSite, tree: TemplateTree, known_names: KnownNames
 ) -> None:
-    read = syntax.list_names(tree)
-    paths = syntax.list_paths(tree, read)
+    names = syntax.list_names(tree)
+    paths = syntax.list_paths(tree, names)
     name_view = name_visibility.build_name_view(reading, site.path, known_names)
     asked_names = syntax.list_asked_names(tree) if reading.level is not Level.STRICT else None
-    for finding in name_view.judge_names(read, paths):
+    for finding in name_view.judge_names(names, paths):
         name, hint = finding.name, finding.hint
         if finding.is_unknown and reading.has_hints:
             hint = reading.suggest_word(name, name_view.list_near_names(name))
@@ -314,12 +314,12 @@ def _check_inputs(
     if not known_names.workload or not _WORKLOAD.search(site.source):
         return
     reads = input_reads.find_template_reads(tree)
-    asked_keys = {read.keys[:1] for read in reads if read.is_asked}
+    asked_keys = {input_read.keys[:1] for input_read in reads if input_read.is_asked}
     missing = {
         keys
-        for read in reads
-        if read.root in input_reads.WHOLE_NAMES and read.keys[:1] not in asked_keys
-        if (keys := _first_missing(known_names.workload, read.keys))
+        for input_read in reads
+        if input_read.root in input_reads.WHOLE_NAMES and input_read.keys[:1] not in asked_keys
+        if (keys := _first_missing(known_names.workload, input_read.keys))
     }
     for keys in sorted(missing):
         _report_input(reading, site, tree, known_names, keys)
@@ -375,9 +375,9 @@ def _find_read_offset(source: str, tree: TemplateTree, name: str) -> int:
     spans = list_template_spans(source)
     if len(spans) == 1:
         return spans[0][0]
-    root, _, rest = name.partition(".")
+    root, _, member = name.partition(".")
     line = next((node.lineno for node in tree.root.find_all(nodes.Name) if node.name == root), 1)
-    word = re.compile(rf"\b{re.escape(rest or root)}\b")
+    word = re.compile(rf"\b{re.escape(member or root)}\b")
     for start, end in spans:
         if word.search(source, start, end):
             return start

@@ -258,11 +258,11 @@ def _find_name_fault(metadata: Any) -> tuple[str, str | None] | None:
 def _read_executor(reading: DocumentReader, value: Any, path: Path) -> Executor:
     if value is None:
         return Executor()
-    read: Executor | None = reading.read_struct(Executor, value, path)
-    if read is not None:
-        check_pool_name(reading, read.spec.pool, (*path, "spec"))
-        check_default_mode(reading, read.spec.loop_mode, (*path, "spec", "loop_mode"))
-    for index, kind in enumerate(read.requires.tools if read is not None else ()):
+    executor: Executor | None = reading.read_struct(Executor, value, path)
+    if executor is not None:
+        check_pool_name(reading, executor.spec.pool, (*path, "spec"))
+        check_default_mode(reading, executor.spec.loop_mode, (*path, "spec", "loop_mode"))
+    for index, kind in enumerate(executor.requires.tools if executor is not None else ()):
         if kind not in tools.KINDS:
             reading.report_problem(
                 "E401",
@@ -270,7 +270,7 @@ def _read_executor(reading: DocumentReader, value: Any, path: Path) -> Executor:
                 f"unknown tool kind '{kind}'",
                 hint=reading.suggest_word(kind, tools.KINDS),
             )
-    return read or Executor()
+    return executor or Executor()
 
 
 def _read_workload(reading: DocumentReader, value: dict[str, Any]) -> dict[str, Any]:
@@ -288,15 +288,15 @@ def _read_workload(reading: DocumentReader, value: dict[str, Any]) -> dict[str, 
 
 def _read_entries(reading: DocumentReader, value: dict[str, Any], key: str, reader: Reader) -> Any:
     items = reading.read_list(value.get(key), (key,))
-    read = (reader(reading, item, (key, i)) for i, item in enumerate(items))
-    entries = tuple(entry for entry in read if entry is not None)
-    seen: set[str] = set()
+    optional_entries = (reader(reading, item, (key, i)) for i, item in enumerate(items))
+    entries = tuple(entry for entry in optional_entries if entry is not None)
+    names: set[str] = set()
     for index, entry in enumerate(entries):
-        if entry.name in seen:
+        if entry.name in names:
             reading.report_problem("E201", (key, index, "name"), f"'{entry.name}' is named twice")
         if (problem := find_name_problem(entry.name)) is not None:
             reading.report_problem("E201", (key, index, "name"), problem)
-        seen.add(entry.name)
+        names.add(entry.name)
     return entries
 
 

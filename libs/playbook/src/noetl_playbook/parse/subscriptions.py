@@ -196,20 +196,22 @@ def _read_subscription_spec(
     source = _read_source(reading, spec, path)
     dispatch = _read_dispatch(reading, spec.get("dispatch"), (*path, "dispatch"))
     condition = _read_filter(reading, spec.get("filter"), (*path, "filter"))
-    rest = reading.read_fields(
+    spec_fields = reading.read_fields(
         _SubscriptionSpec,
         {key: spec[key] for key in map_fields_by_key(_SubscriptionSpec) if key in spec},
         path,
     )
-    for key, most in (("body_bytes_max", BODY_BYTES_MAX), ("max_in_flight", IN_FLIGHT_MAX)):
-        value = rest.get(key)
-        if value is not None and not 1 <= value <= most:
+    for key, maximum in (("body_bytes_max", BODY_BYTES_MAX), ("max_in_flight", IN_FLIGHT_MAX)):
+        value = spec_fields.get(key)
+        if value is not None and not 1 <= value <= maximum:
             reading.report_problem(
-                "E104", (*path, key), f"{key} is between 1 and {most}, not {value}"
+                "E104", (*path, key), f"{key} is between 1 and {maximum}, not {value}"
             )
     if source is None or dispatch is None:
         return None
-    return Subscription(name=name, source=source, dispatch=dispatch, filter=condition, **rest)
+    return Subscription(
+        name=name, source=source, dispatch=dispatch, filter=condition, **spec_fields
+    )
 
 
 def _read_source(
@@ -306,11 +308,11 @@ def _check_message_names(reading: DocumentReader) -> None:
     for site in reading.sites:
         source = site.source if is_template(site.source) else "{{ " + site.source + " }}"
         try:
-            read = syntax.list_names(syntax.parse_template(source))
+            names = syntax.list_names(syntax.parse_template(source))
         except syntax.SyntaxProblemError:
             # Reported with its place before.
             continue
-        for name in sorted(read - triggers.MESSAGE_NAMES - GLOBALS.keys()):
+        for name in sorted(names - triggers.MESSAGE_NAMES - GLOBALS.keys()):
             reading.report_problem(
                 "E303",
                 site.path,

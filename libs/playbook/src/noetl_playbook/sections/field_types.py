@@ -272,6 +272,6 @@ def check_mapping_keys(
         inner_path = (*path, key)
         declared = fields.get((spellings or {}).get(key, key))
         if declared is None:
-            reading.report_unknown(inner_path, known_keys, what=f"field of {about}")
+            reading.report_unknown(inner_path, known_keys, noun=f"field of {about}")
         else:
             check_field_value(reading, key, declared, item, inner_path)

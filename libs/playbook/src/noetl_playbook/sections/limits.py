@@ -44,7 +44,7 @@ def check_limits(reading: DocumentReader, playbook: Playbook) -> None:
     for name, value in playbook.executor.spec.policy.limits.items():
         most = LIMITS_MAX.get(name)
         if most is None:
-            reading.report_unknown((*path, name), LIMITS_MAX, what="limit")
+            reading.report_unknown((*path, name), LIMITS_MAX, noun="limit")
         elif not 1 <= value <= most:
             reading.report_problem("E607", (*path, name), f"{name} is between 1 and {most}")
     for step_path, step in list_step_paths(reading, playbook):

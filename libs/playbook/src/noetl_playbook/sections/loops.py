@@ -124,16 +124,16 @@ def _read_loop_mode(
     if value is None:
         mode = default
     else:
-        read = reading.read_fields(LoopSpec, {"mode": value}, path)
-        mode = read.get("mode", default)
+        spec_fields = reading.read_fields(LoopSpec, {"mode": value}, path)
+        mode = spec_fields.get("mode", default)
     if (mode == "cursor") != is_cursor:
         path = (*path, "mode")
-        what = (
+        message = (
             "'in' cannot be read in mode cursor"
             if mode == "cursor"
             else (f"a cursor cannot be read in mode {mode}")
         )
-        reading.report_problem("E501", path, what)
+        reading.report_problem("E501", path, message)
         mode = default
     if mode == "parallel" and spec.get("frame") is not None:
         spec.setdefault("max_in_flight", _MAX_IN_FLIGHT_DEFAULT[mode])

@@ -211,10 +211,10 @@ def _build_syntax_error(error: yaml.MarkedYAMLError, lines: tuple[str, ...]) -> 
 
 def _is_at_end(mark: Any, lines: tuple[str, ...]) -> bool:
     """Tell whether nothing follows a mark."""
-    rest = (
+    following_lines = (
         (lines[mark.line][mark.column :], *lines[mark.line + 1 :]) if mark.line < len(lines) else ()
     )
-    return not any(line.strip() for line in rest)
+    return not any(line.strip() for line in following_lines)
 
 
 def _check_yaml_text(text: str) -> None:

@@ -147,8 +147,10 @@ def _translate_path(name: str, keys: list[syntax.Key], *, settles: bool) -> Run:
             if member is MISSING:
                 if isinstance(value, Undefined) and value.path:
                     return value
-                first, rest = missing[key]
-                return undefined.make_missing_member(scope, value, rest, name=whole, missing=first)
+                first, missing_keys = missing[key]
+                return undefined.make_missing_member(
+                    scope, value, missing_keys, name=whole, missing=first
+                )
             value = member
         if settles and type(value) not in _SIMPLE and isinstance(value, Lookup):
             return value.settle_view()
