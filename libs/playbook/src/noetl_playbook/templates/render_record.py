@@ -80,7 +80,7 @@ class RenderRecord:
         expression: str,
         build_error: Callable[[LimitExceededError], Exception],
     ) -> Any:
-        """Render, or return a child's render; raises `SlowRenderError`, what `build_error` makes."""
+        """Render, or return a child's render; raises `SlowRenderError` and by `build_error`."""
         place, self._place = self._place, self._place + 1
         recorded = self.rendered.get(place)
         if recorded is not None:
