@@ -85,7 +85,7 @@ async def test_a_position_moves_only_from_where_it_was_believed(stores: Stores) 
     await a_history(stores)
     behind = await only_behind(stores)
     assert behind is not None
-    assert (behind.kept, behind.head, behind.state) == (0, 6, None)
+    assert (behind.kept_version, behind.head, behind.state) == (0, 6, None)
     assert await keep(stores, behind, [a_row(1), a_row(1, ordinal=1)], until=4)
     assert not await keep(stores, behind, [a_row(2)], until=4)
     further = await only_behind(stores)

@@ -279,16 +279,21 @@ class Archivist:
         """Take steps as long as one leads on."""
         status = unit.status
         while status in (UnitStatus.VERIFIED, UnitStatus.DETACHED):
-            done = await self._retention.compact_unit(
+            compaction = await self._retention.compact_unit(
                 unit.manifest_id,
                 can_delete=self._terms.can_delete,
                 histories_max=self._terms.deleted_max,
             )
-            if done.status is status and not done.histories:
+            if compaction.status is status and not compaction.histories:
                 return
-            status = done.status
+            status = compaction.status
             tell(
-                UnitProgress(unit=unit, status=status, histories=done.histories, events=done.events)
+                UnitProgress(
+                    unit=unit,
+                    status=status,
+                    histories=compaction.histories,
+                    events=compaction.events,
+                )
             )
 
 

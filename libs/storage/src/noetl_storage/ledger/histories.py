@@ -41,25 +41,25 @@ def find_producer_entry(history: Sequence[Envelope], entered: Envelope) -> Envel
     return None
 
 
-def build_link(entered: Envelope, outcome: Envelope | None) -> LineageLink:
+def build_link(entry: Envelope, outcome: Envelope | None) -> LineageLink:
     """Describe one run by its entry and what ended its work."""
-    event = get_entry_event(entered)
-    begun = LineageLink(
-        step=event.step, run_id=event.run_id, entered_version=entered.stream_version
+    event = get_entry_event(entry)
+    open_link = LineageLink(
+        step=event.step, run_id=event.run_id, entered_version=entry.stream_version
     )
     if outcome is None:
-        return begun
+        return open_link
     match outcome.event:
         case CallDone(result=result) | LoopDone(result=result):
             is_error = False
         case CallError(result=result) | LoopFailed(result=result):
             is_error = True
         case _:
-            return begun
+            return open_link
     return LineageLink(
         step=event.step,
         run_id=event.run_id,
-        entered_version=entered.stream_version,
+        entered_version=entry.stream_version,
         ref_id=outcome.event_id,
         is_error=is_error,
         result=result,

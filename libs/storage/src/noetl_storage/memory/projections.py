@@ -232,7 +232,7 @@ class MemoryProjections:
             and _is_execution_live(executions.get((row["execution_id"], row["execution_id"])))
         ]
         overdue.sort(key=lambda row: row["heard_at"])
-        shown: defaultdict[tuple[str, ...], count[int]] = defaultdict(count)
+        counter_by_place: defaultdict[tuple[str, ...], count[int]] = defaultdict(count)
         return [
             OverdueCommand(
                 execution_id=row["execution_id"],
@@ -245,7 +245,7 @@ class MemoryProjections:
                 lane=row["lane"],
             )
             for row in overdue
-            if next(shown[_get_command_place(row)]) < commands_max
+            if next(counter_by_place[_get_command_place(row)]) < commands_max
         ]
 
     async def list_commands(

@@ -63,10 +63,10 @@ class MemoryStates:
     ) -> list[StateChange]:
         """Return changes of a state, the latest first, perhaps those before a revision."""
         changes = self._store.state_changes.get((tenant_id, organization_id, path, name), [])
-        found = [
+        latest_changes = [
             change for change in reversed(changes) if before is None or change.revision < before
         ]
-        return found[:changes_max]
+        return latest_changes[:changes_max]
 
 
 def check_changes(store: MemoryStore, changes: Iterable[OwnedStateChange]) -> None:

@@ -113,13 +113,13 @@ async def cut_into_chunks(data: bytes) -> AsyncIterator[bytes]:
 
 async def join_small_pieces(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Yield pieces of any size joined until they are large enough, the last one as it is."""
-    held: list[bytes] = []
+    joined_pieces: list[bytes] = []
     size = 0
     async for piece in pieces:
-        held.append(piece)
+        joined_pieces.append(piece)
         size += len(piece)
         if size >= CHUNK_BYTES:
-            yield b"".join(held)
-            held, size = [], 0
-    if held:
-        yield b"".join(held)
+            yield b"".join(joined_pieces)
+            joined_pieces, size = [], 0
+    if joined_pieces:
+        yield b"".join(joined_pieces)

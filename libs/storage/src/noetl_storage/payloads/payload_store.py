@@ -264,18 +264,21 @@ class PayloadStore:
 
         Content keeps its digest and every reference holds. What was never sealed is sealed now.
         """
-        changed = unchanged = 0
+        resealed_count = unchanged_count = 0
         for place in (
             *object_keys.list_content_prefixes(owner),
             object_keys.build_owned_prefix(owner),
         ):
             async for page in self._iterate_pages(place):
                 for object_info in page:
-                    done = await self._run_call(
+                    is_resealed = await self._run_call(
                         object_info.key, self._reseal_object, owner, object_info.key
                     )
-                    changed, unchanged = changed + done, unchanged + (not done)
-        return changed, unchanged
+                    resealed_count, unchanged_count = (
+                        resealed_count + is_resealed,
+                        unchanged_count + (not is_resealed),
+                    )
+        return resealed_count, unchanged_count
 
     async def _run_call(
         self, key: str, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs

@@ -48,18 +48,20 @@ class ThreadRunner:
         Returns how many calls are left behind.
         """
         self._is_closed = True
-        running = [asyncio.wrap_future(item) for item in list(self._under_way) if not item.cancel()]
+        running_calls = [
+            asyncio.wrap_future(call) for call in list(self._under_way) if not call.cancel()
+        ]
         for _ in range(self._started):
             self._calls.put(None)
-        if not running:
+        if not running_calls:
             return 0
-        ended, left = await asyncio.wait(running, timeout=grace_s)
-        for item in ended:
+        ended_calls, unfinished_calls = await asyncio.wait(running_calls, timeout=grace_s)
+        for call in ended_calls:
             # The caller gets the failure; here it is only marked as retrieved.
-            item.exception()
-        for item in left:
-            item.cancel()
-        return len(left)
+            call.exception()
+        for call in unfinished_calls:
+            call.cancel()
+        return len(unfinished_calls)
 
     def _serve_calls(self) -> None:
         while (call := self._calls.get()) is not None:

@@ -150,7 +150,7 @@ class LineageBehind(Struct, frozen=True, kw_only=True):
     tenant_id: TenantId
     organization_id: OrganizationId
     head: int
-    kept: int
+    kept_version: int
     state: bytes | None
 
 

@@ -145,9 +145,9 @@ class CompactReader:
                 raise MalformedBytes("a number has too many digits")
 
 
-def _wrap_int16(found: int) -> int:
+def _wrap_int16(number: int) -> int:
     """Wrap a number as 16 bits do."""
-    return (found + 0x8000 & 0xFFFF) - 0x8000
+    return (number + 0x8000 & 0xFFFF) - 0x8000
 
 
 class ParquetPage(Struct, frozen=True, kw_only=True):
@@ -190,14 +190,14 @@ def find_column_chunk(about: Any, source_bytes: int) -> ColumnChunk:
 
 def iterate_pages(source: Any, column: ColumnChunk) -> Iterator[ParquetPage]:
     """Yield the pages that a reader of the column comes to; raises `MalformedBytes`."""
-    at, seen = column.at, 0
-    while seen < column.values and at < column.end:
+    at, value_count = column.at, 0
+    while value_count < column.values and at < column.end:
         page = _read_page(source, at, column.end)
         at = page.at + page.packed_bytes
         if at > column.end:
             raise MalformedBytes("a page ends behind its column")
         if page.kind in (DATA, DATA_2):
-            seen += page.values
+            value_count += page.values
         if page.kind in (DATA, DICTIONARY, DATA_2):
             yield page
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from noetl_storage.size_limits.refusals import build_too_large_error
 
 _VALUE_BYTES = 8
-_WHAT = "a table, as rows,"
+_REFUSED_SUBJECT = "a table, as rows,"
 
 # The weight of each element as an array, or a number where all weigh the same.
 Weights = Any
@@ -36,7 +36,7 @@ def check_row_size(table: Any, *, bytes_max: int) -> int:
 
 def _check_bound(size: int, bytes_max: int) -> None:
     if size > bytes_max:
-        raise build_too_large_error(_WHAT, size, bytes_max)
+        raise build_too_large_error(_REFUSED_SUBJECT, size, bytes_max)
 
 
 def _weigh_elements(array: Any, bytes_max: int) -> Weights:

@@ -137,16 +137,18 @@ class PostgresProjections:
     ) -> int:
         """Replace all of one execution's rows and its position, unless it is further already."""
         async with self._database.open_transaction() as transaction:
-            held = await transaction.fetch_rows(_QUERIES["hold_position"], int(execution_id), shard)
-            stored_version: int = held[0]["version"]
+            position_rows = await transaction.fetch_rows(
+                _QUERIES["hold_position"], int(execution_id), shard
+            )
+            stored_version: int = position_rows[0]["version"]
             if stored_version > version:
                 return stored_version
-            for surface, new in list_latest_rows(rows, of={execution_id}).items():
+            for surface, latest_rows in list_latest_rows(rows, of={execution_id}).items():
                 await transaction.execute_statement(_QUERIES[f"clear_{surface}"], int(execution_id))
-                if new:
+                if latest_rows:
                     upsert = _QUERIES[f"upsert_{surface}"]
                     await transaction.execute_statement(
-                        upsert, _to_storable(new), [int(execution_id)]
+                        upsert, _to_storable(latest_rows), [int(execution_id)]
                     )
             await result_refs.replace_results(transaction, execution_id, results)
             await transaction.execute_statement(
@@ -320,10 +322,10 @@ def _build_apply_query() -> str:
     return _QUERIES["apply"].replace(_SURFACES, "".join(parts))
 
 
-def _to_storable(found: list[Mapping[str, Any]]) -> Any:
+def _to_storable(plain_rows: list[Mapping[str, Any]]) -> Any:
     """Encode rows; only text that PostgreSQL cannot store is decoded and has its NULs replaced."""
-    text = codec.encode_text(found)
-    return codec.decode_json(event_rows.replace_nul(text)) if "\\u0000" in text else found
+    text = codec.encode_text(plain_rows)
+    return codec.decode_json(event_rows.replace_nul(text)) if "\\u0000" in text else plain_rows
 
 
 def _check_surface(surface: str) -> str:
