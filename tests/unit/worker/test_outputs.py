@@ -41,7 +41,7 @@ async def test_no_more_is_held_than_the_bytes_of_a_frame() -> None:
     found = outputs(1_000)
     for row in reversed(range(100)):
         await found.put_output(row, [row, TEXT])
-        assert len(codec.encode_json(list(found._held.values()))) <= 1_200
+        assert len(codec.encode_json(list(found._output_by_row.values()))) <= 1_200
     assert found.has_parts
     wanted = [[row, TEXT] for row in range(100)]
     assert await joined(found, found.row_indices) == wanted

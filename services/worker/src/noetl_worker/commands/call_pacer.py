@@ -149,7 +149,7 @@ class CallPacer:
             pace,
             tat=queue.tat,
             now=self._read_timestamp(),
-            wanted=len(queue.waiting),
+            calls=len(queue.waiting),
             horizon_s=HORIZON_S,
         )
         if not granted.times:

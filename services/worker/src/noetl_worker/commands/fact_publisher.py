@@ -115,18 +115,18 @@ class FactBatcher:
                 del self._boxes[execution_id]
 
     async def _send_round(self, box: _ExecutionQueue) -> None:
-        ended = box.round = asyncio.Event()
+        round_ended = box.round = asyncio.Event()
         try:
             # Bundles that are ready in the same turn of the loop go with this message.
             await asyncio.sleep(0)
-            taken = _select_fitting(box.bundles)
-            await self._publisher.publish_message(self._build_message(taken))
-            for bundle in taken:
+            fitting_bundles = _select_fitting(box.bundles)
+            await self._publisher.publish_message(self._build_message(fitting_bundles))
+            for bundle in fitting_bundles:
                 bundle.is_stored = True
             box.bundles = [bundle for bundle in box.bundles if not bundle.is_stored]
         finally:
             box.round = None
-            ended.set()
+            round_ended.set()
 
     def _build_message(self, bundles: list[FactBundle]) -> Message:
         first = bundles[0]

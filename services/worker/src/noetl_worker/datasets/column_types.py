@@ -101,8 +101,8 @@ def _convert_type(column: str, kind: exp.Expression | None) -> pa.DataType:
         )
     data_type = _TYPES.get(kind.this)
     if data_type is None:
-        shown = kind.sql("spark")
-        raise DatasetProblem("validation", f"column '{column}' has the unknown type {shown}")
+        type_text = kind.sql("spark")
+        raise DatasetProblem("validation", f"column '{column}' has the unknown type {type_text}")
     return data_type
 
 

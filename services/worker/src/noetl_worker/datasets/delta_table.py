@@ -224,12 +224,14 @@ class DeltaSink:
         assert table is not None, "the caller has looked"
         if table.transaction_version(self._identity) is not None:
             return self._find_report(table)
-        shown = self._address.shown_path
-        rows = upserts.read_written(self._store, files, schema, root=self._root, shown=shown)
-        upserts.check_unique_keys(rows, self._sink.key, shown)
+        shown_path = self._address.shown_path
+        rows = upserts.read_written(
+            self._store, files, schema, root=self._root, shown_path=shown_path
+        )
+        upserts.check_unique_keys(rows, self._sink.key, shown_path)
         names = [sql_ident(key) for key in self._sink.key]
         condition = " AND ".join(f"target.{name} = source.{name}" for name in names)
-        report = sink_report.build_report(shown, table.version() + 1, files)
+        report = sink_report.build_report(shown_path, table.version() + 1, files)
         try:
             (
                 table.merge(

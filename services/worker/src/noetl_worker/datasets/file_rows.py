@@ -84,7 +84,7 @@ class FileReader:
     def describe_csv(self, file: DataFile) -> CsvFile:
         """Return what reads a file as CSV."""
         return CsvFile(
-            shown=self._build_shown_path(file.path),
+            shown_path=self._build_shown_path(file.path),
             open_file=lambda: self._open_unpacked(file.path),
             options=self._source.csv,
             on_bad_row=self._source.on_bad_row,
@@ -209,8 +209,8 @@ class FileReader:
         if self._format == "avro":
             yield from self._iterate_avro(file)
         elif self._format == "ndjson":
-            shown = self._build_shown_path(file.path)
-            for table in json_rows.iterate_tables(self._open_unpacked(file.path), shown):
+            shown_path = self._build_shown_path(file.path)
+            for table in json_rows.iterate_tables(self._open_unpacked(file.path), shown_path):
                 yield from table.combine_chunks().to_batches()
         else:
             yield from self._read_document(file)
@@ -285,26 +285,29 @@ class FileReader:
 
 
 @contextmanager
-def _translate_errors(store: OpenStore, key: str, shown: str, format_: str) -> Iterator[None]:
+def _translate_errors(store: OpenStore, key: str, shown_path: str, format_: str) -> Iterator[None]:
     """Turn what readers raise into `DatasetProblem` that names the file."""
     with store.translate_errors(key):
         try:
             yield
         except SchemaMismatch as problem:
-            raise DatasetProblem("schema", f"{shown}: {problem}") from problem
+            raise DatasetProblem("schema", f"{shown_path}: {problem}") from problem
         except (pa.ArrowException, ValueError, EOFError, OSError) as problem:
             # What the system refuses has a number; what a decoder refuses has none.
             if isinstance(problem, OSError) and problem.errno is not None:
                 raise
-            text = f"{shown} does not read as {format_}: {problem}"
+            text = f"{shown_path} does not read as {format_}: {problem}"
             raise DatasetProblem("parse", text[:600]) from problem
 
 
-def _check_names(schema: pa.Schema, shown: str) -> pa.Schema:
+def _check_names(schema: pa.Schema, shown_path: str) -> pa.Schema:
     """Return a schema whose columns have different names; raises `DatasetProblem`."""
-    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
-    if twice:
-        text = f"{shown} has several columns named '{twice[0]}': write them under different names"
+    repeated_names = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if repeated_names:
+        text = (
+            f"{shown_path} has several columns named '{repeated_names[0]}': write them under "
+            "different names"
+        )
         raise DatasetProblem("schema", text)
     return schema
 
@@ -317,7 +320,7 @@ def _holds_views(kind: pa.DataType) -> bool:
     return any(_holds_views(kind.field(index).type) for index in range(kind.num_fields))
 
 
-def fit_batch(batch: pa.RecordBatch, schema: pa.Schema, shown: str) -> pa.RecordBatch:
+def fit_batch(batch: pa.RecordBatch, schema: pa.Schema, shown_path: str) -> pa.RecordBatch:
     """Give a batch the columns and types of a schema; what it lacks is null.
 
     Raises `DatasetProblem` that names the column.
@@ -333,7 +336,8 @@ def fit_batch(batch: pa.RecordBatch, schema: pa.Schema, shown: str) -> pa.Record
             columns.append(exact_casts.cast_column(column, field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
             text = (
-                f"{shown}: column '{field.name}' is {table_schema.format_arrow_type(column.type)}, "
+                f"{shown_path}: column '{field.name}' is "
+                f"{table_schema.format_arrow_type(column.type)}, "
                 f"and {table_schema.format_arrow_type(field.type)} is wanted: {problem}"
             )
             raise DatasetProblem("schema", text) from problem

@@ -96,10 +96,10 @@ class DatasetWriter:
 
     def _limit_held(self) -> None:
         """Write rows of the files that hold most, until all together hold few."""
-        held = sum(item.held_bytes for item in self._open.values())
-        while held > _HELD_BYTES_MAX:
-            largest = max(self._open.values(), key=lambda one: one.held_bytes)
-            held -= largest.held_bytes
+        held_bytes = sum(item.held_bytes for item in self._open.values())
+        while held_bytes > _HELD_BYTES_MAX:
+            largest = max(self._open.values(), key=lambda open_file: open_file.held_bytes)
+            held_bytes -= largest.held_bytes
             with self._store.translate_errors(largest.path):
                 largest.write_held()
 
@@ -221,12 +221,12 @@ class _ParquetWriter:
         packed = sink.compression or "zstd"
         self._writer = pa.parquet.ParquetWriter(target, schema, compression=packed)
         self._bytes_max = min(_GROUP_BYTES, sink.file_bytes)
-        self._held: list[pa.RecordBatch] = []
+        self._held_batches: list[pa.RecordBatch] = []
         self._rows = self.held_bytes = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write groups of about the same number of rows."""
-        self._held.append(batch)
+        self._held_batches.append(batch)
         self._rows += batch.num_rows
         self.held_bytes += batch.nbytes
         if self._rows >= _GROUP_ROWS or self.held_bytes >= self._bytes_max:
@@ -238,9 +238,9 @@ class _ParquetWriter:
 
     def write_group(self) -> None:
         """Write what is held as one group."""
-        if self._held:
-            self._writer.write_table(pa.Table.from_batches(self._held))
-            self._held, self._rows, self.held_bytes = [], 0, 0
+        if self._held_batches:
+            self._writer.write_table(pa.Table.from_batches(self._held_batches))
+            self._held_batches, self._rows, self.held_bytes = [], 0, 0
 
 
 class _NdjsonWriter:

@@ -29,7 +29,7 @@ class CallGrant(Struct, frozen=True, kw_only=True):
 
 
 def grant_calls(
-    pace: CallRate, *, tat: float, now: float, wanted: int, horizon_s: float
+    pace: CallRate, *, tat: float, now: float, calls: int, horizon_s: float
 ) -> CallGrant:
     """Give calls their times, in order, none later than the horizon.
 
@@ -37,7 +37,7 @@ def grant_calls(
     """
     tolerance_s = (pace.burst - 1) * pace.interval_s
     times: list[float] = []
-    for _ in range(wanted):
+    for _ in range(calls):
         time = max(now, tat - tolerance_s)
         if time > now + horizon_s:
             break

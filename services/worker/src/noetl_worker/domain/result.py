@@ -42,9 +42,10 @@ class NotAccumulable(Exception):  # noqa: N818 - it says what is wrong with the 
 class CollectionFull(Exception):  # noqa: N818 - it says what was found
     """A collection would take more bytes than it may."""
 
-    def __init__(self, how: Accumulate, size_bytes: int) -> None:
+    def __init__(self, accumulate: Accumulate, size_bytes: int) -> None:
         super().__init__(
-            f"'{how.manifest_as}' would take {size_bytes} bytes, max_bytes is {how.max_bytes}: "
+            f"'{accumulate.manifest_as}' would take {size_bytes} bytes, max_bytes is "
+            f"{accumulate.max_bytes}: "
             "collect less of each attempt (its path), raise max_bytes up to "
             f"{COLLECTED_BYTES_MAX}, or write each page to a table as it comes"
         )
@@ -183,11 +184,11 @@ class CollectedValue:
 
     def add_contribution(self, output: Output, value: Any) -> None:
         """Add what one attempt contributed; raises `NotAccumulable` or `CollectionFull`."""
-        how = output.accumulate
-        if how is None or value is ABSENT:
+        accumulate = output.accumulate
+        if accumulate is None or value is ABSENT:
             return
-        self._count_added_bytes(how, value)
-        match how.strategy:
+        self._count_added_bytes(accumulate, value)
+        match accumulate.strategy:
             case "append":
                 self._extend_list(value if isinstance(value, list) else [value])
             case "concat":
@@ -201,24 +202,30 @@ class CollectedValue:
                 self.value = merge_mappings(self.value or {}, value)
             case "replace":
                 self.value, self.is_replaced = value, True
-        if how.max_items is not None and isinstance(self.value, list):
-            self.is_truncated = self.is_truncated or len(self.value) > how.max_items
-            self.value = self.value[: how.max_items]
+        if accumulate.max_items is not None and isinstance(self.value, list):
+            self.is_truncated = self.is_truncated or len(self.value) > accumulate.max_items
+            self.value = self.value[: accumulate.max_items]
 
     def _extend_list(self, values: list[Any]) -> None:
         if not isinstance(self.value, list):
             self.value = [*(self.value or [])]
         self.value.extend(values)
 
-    def _count_added_bytes(self, how: Accumulate, value: Any) -> None:
+    def _count_added_bytes(self, accumulate: Accumulate, value: Any) -> None:
         """Count what is added; raises `CollectionFull`."""
-        added = len(codec.encode_json(value))
-        size_bytes = added if how.strategy == "replace" else self.size_bytes + added
-        if size_bytes > how.max_bytes and how.strategy == "merge" and isinstance(value, dict):
+        added_bytes = len(codec.encode_json(value))
+        size_bytes = (
+            added_bytes if accumulate.strategy == "replace" else self.size_bytes + added_bytes
+        )
+        if (
+            size_bytes > accumulate.max_bytes
+            and accumulate.strategy == "merge"
+            and isinstance(value, dict)
+        ):
             # A key that was there before is replaced, not added.
             size_bytes = len(codec.encode_json(merge_mappings(self.value or {}, value)))
-        if size_bytes > how.max_bytes:
-            raise CollectionFull(how, size_bytes)
+        if size_bytes > accumulate.max_bytes:
+            raise CollectionFull(accumulate, size_bytes)
         self.size_bytes = size_bytes
 
 
@@ -250,8 +257,8 @@ class StepOutputNames:
     @property
     def manifest_name(self) -> str | None:
         """Return the name of what is collected, None when nothing is."""
-        how = self._output.accumulate
-        return how.manifest_as if how is not None and how.enabled else None
+        accumulate = self._output.accumulate
+        return accumulate.manifest_as if accumulate is not None and accumulate.enabled else None
 
     @property
     def collected_value(self) -> Any:
@@ -269,16 +276,16 @@ class StepOutputNames:
 
     def collect_result(self, result: PipelineResult, *, is_ok: bool) -> None:
         """Add what this run gave; raises `NotAccumulable`."""
-        how = self._output.accumulate
+        accumulate = self._output.accumulate
         name = _find_front_task(result, is_ok=is_ok)
-        if how is None or not how.enabled or name is None:
+        if accumulate is None or not accumulate.enabled or name is None:
             return
         has_succeeded = is_ok and result.tasks[name].error is None
-        if how.on_success if has_succeeded else how.on_error:
+        if accumulate.on_success if has_succeeded else accumulate.on_error:
             # Templates of this run may have given the list itself to a result.
             self._collection = self._collection.copy()
             self._collection.add_contribution(
-                self._output, _find_contribution(result, name, how.merge_path or "")
+                self._output, _find_contribution(result, name, accumulate.merge_path or "")
             )
 
     def add_names_to(self, result: PipelineResult, *, is_ok: bool) -> PipelineResult:

@@ -155,7 +155,7 @@ def _read_secret_file(entry: RenderedEntry, sources: EntrySources, name: str) ->
 async def _resolve_from_aws(
     entry: RenderedEntry,
     provider: str,
-    wanted: dict[str, Any],
+    place_by_field: dict[str, Any],
     sources: EntrySources,
     site: UnitScope,
 ) -> ResolvedEntry:
@@ -168,12 +168,12 @@ async def _resolve_from_aws(
     if credential.kind != aws_secrets.CREDENTIAL_TYPE or not credential.version:
         text = f"credential '{credential.name}' is of type '{credential.kind}'"
         raise _build_entry_failure(entry, f"{text}: name a stored one of type aws")
-    fields = await aws_secrets.read_secrets(provider, wanted, credential, entry=entry.name)
+    fields = await aws_secrets.read_secrets(provider, place_by_field, credential, entry=entry.name)
     return ResolvedEntry(fields=fields)
 
 
 async def _resolve_from_vault(
-    entry: RenderedEntry, wanted: dict[str, Any], sources: EntrySources, site: UnitScope
+    entry: RenderedEntry, place_by_field: dict[str, Any], sources: EntrySources, site: UnitScope
 ) -> ResolvedEntry:
     """Read `path#key` from a server that speaks as HashiCorp Vault does."""
     credential = await sources.vault.resolve_auth(entry.fields.get("auth"), site)
@@ -182,7 +182,7 @@ async def _resolve_from_vault(
         raise _build_entry_failure(entry, f"credential '{credential.name}' needs url and token")
     fields: dict[str, Any] = {}
     body_by_path: dict[str, Any] = {}
-    for field, place in wanted.items():
+    for field, place in place_by_field.items():
         path, _, key = str(place).partition("#")
         if path not in body_by_path:
             request = {
@@ -191,7 +191,7 @@ async def _resolve_from_vault(
                 "follow_redirects": False,
             }
             body_by_path[path] = await sources.tokens.fetch_json(
-                request, credential=None, site=site, what=entry.name
+                request, credential=None, site=site, entry_name=entry.name
             )
         fields[field] = _get_secret(entry, body_by_path[path], key or field)
     return ResolvedEntry(fields=fields)
@@ -221,7 +221,7 @@ async def _resolve_granted(
         credential = None
     request |= _build_body(data, request.get("headers"))
     token_grant = await sources.tokens.request_grant(
-        request, credential=credential, site=site, what=entry.name
+        request, credential=credential, site=site, entry_name=entry.name
     )
     return ResolvedEntry(
         fields=token_grant.fields, kind="bearer", expires_at=token_grant.expires_at
@@ -241,7 +241,7 @@ async def _resolve_fetched(
     if credential is not None and credential.kind == "oauth2":
         credential = await sources.tokens.get_bearer(credential, site)
     body = await sources.tokens.fetch_json(
-        request, credential=credential, site=site, what=entry.name
+        request, credential=credential, site=site, entry_name=entry.name
     )
     mapping = _get_mapping(entry, "map")
     fields = {field: find_at_path(body, str(path)) for field, path in mapping.items()}

@@ -72,7 +72,7 @@ class Keyring(Struct, frozen=True, kw_only=True):
 
     sources: EntrySources
     sealer: CredentialSealer
-    kept: EntryCache
+    entry_cache: EntryCache
     clock: Clock
     template_env: Mapping[str, str]
 
@@ -252,8 +252,8 @@ class Keychain:
         if KIND_ALIASES.get(entry.kind, entry.kind) in AT_HAND:
             return self._learn_secrets(await self._ask_sources(rendered))
         key = self._build_cache_key(rendered, entry)
-        async with keyring.kept.get_lock(key):
-            resolved_entry = keyring.kept.find_entry(key)
+        async with keyring.entry_cache.get_lock(key):
+            resolved_entry = keyring.entry_cache.find_entry(key)
             if resolved_entry is None or self._has_expired(resolved_entry, entry):
                 resolved_entry = await self._ask_sources(rendered)
                 if resolved_entry.expires_at is None:
@@ -262,7 +262,7 @@ class Keychain:
                         kind=resolved_entry.kind,
                         expires_at=self._read_monotonic() + _LIFE_S,
                     )
-                keyring.kept.keep_entry(key, resolved_entry)
+                keyring.entry_cache.keep_entry(key, resolved_entry)
         return self._learn_secrets(resolved_entry)
 
     async def _ask_sources(self, rendered: RenderedEntry) -> ResolvedEntry:

@@ -79,29 +79,29 @@ class TenantPayloads:
     async def load_value(self, ref: PayloadRef) -> Any:
         """Return the decoded JSON of a reference."""
         remembered, key = self._remembered, self._build_cache_key(ref.sha256)
-        if (busy := remembered.busy.get(key)) is not None:
+        if (other_read_ended := remembered.busy.get(key)) is not None:
             with task_timeout.track_store_call() as asking:
                 # How another task's reading goes is nothing that this one does.
                 asking.is_away = True
-                await busy.wait()
+                await other_read_ended.wait()
         value = remembered.find_value(key)
         _count_cache_read(is_hit=value is not None)
         if value is not None:
             _count_bytes(ref.payload_bytes, tier="memory", operation="read")
             return value
-        remembered.busy[key] = done = asyncio.Event()
+        remembered.busy[key] = read_ended = asyncio.Event()
         try:
             return await self._read_value(ref)
         finally:
             remembered.busy.pop(key, None)
-            done.set()
+            read_ended.set()
 
     async def load_named(self, name: str) -> Any:
         """Return the decoded JSON of a named object, or None when there is none."""
         key = self._build_cache_key(name)
-        found = self._remembered.find_value(key)
-        if found is not None:
-            return found
+        cached_value = self._remembered.find_value(key)
+        if cached_value is not None:
+            return cached_value
         data = await self.find_named(name)
         if data is None:
             return None
@@ -236,10 +236,10 @@ def _count_cache_read(*, is_hit: bool) -> None:
     instruments.add_to_counter(names.STORAGE_READS, labels=labels)
 
 
-async def gather_spread(value: Any, ref: PayloadRef, read: Read) -> Any:
+async def gather_spread(value: Any, ref: PayloadRef, read_bytes: Read) -> Any:
     """Put the rows of a spread result in their place; raises `ToolFailure`."""
     try:
-        return await result_values.gather_rows(value, ref, read)
+        return await result_values.gather_rows(value, ref, read_bytes)
     except PayloadUnreadable as problem:
         raise ToolFailure(build_error("parse", str(problem), source="store")) from problem
 

@@ -105,10 +105,12 @@ def attach_observers(call: Call, services: CommandServices) -> Call:
     return structs.replace(call, log=task_log)
 
 
-def _check_input(expected: tuple[str, ...], given: dict[str, Any]) -> None:
-    absent = [name for name in expected if given.get(name) is None]
-    if absent:
-        raise ToolFailure(build_error("assertion", f"input {', '.join(absent)} is missing or null"))
+def _check_input(input_names: tuple[str, ...], inputs: dict[str, Any]) -> None:
+    absent_names = [name for name in input_names if inputs.get(name) is None]
+    if absent_names:
+        raise ToolFailure(
+            build_error("assertion", f"input {', '.join(absent_names)} is missing or null")
+        )
 
 
 def verify_outcome(task: CompiledTask, outcome: Outcome) -> Outcome:

@@ -65,7 +65,7 @@ class ChunkEmitter:
         self._row_count = 0
         self._columns: list[str] = []
         self._spool.clear_rows()
-        self._progress.wanted.set()
+        self._progress.hint_wanted.set()
 
     async def write_rows(self, rows: list[Any], columns: Sequence[str] = ()) -> None:
         """Add rows in order; waits while too many chunks are not accepted."""
@@ -90,7 +90,7 @@ class ChunkEmitter:
         """Emit the last chunk and wait until the planner has received all chunks."""
         if self._rows:
             await self._emit_chunk(has_more=False)
-        while self._progress.taken.received < self._sent:
+        while self._progress.stream_progress.received < self._sent:
             await self._wait_for_progress()
         self.is_over = True
         data = {} if outcome.data is UNSET else outcome.data
@@ -130,7 +130,7 @@ class ChunkEmitter:
         if index >= CHUNKS_MAX:
             text = f"the stream has more than {CHUNKS_MAX} chunks: raise stream.chunk_rows"
             raise ToolFailure(build_error("limit", text, code="chunks"))
-        while index - self._progress.taken.accepted >= self._stream.max_ahead:
+        while index - self._progress.stream_progress.accepted >= self._stream.max_ahead:
             await self._wait_for_progress()
         reference = await self._services.payloads.store_payload(
             data, media_type=JSON_MEDIA_TYPE, row_count=count
@@ -159,14 +159,14 @@ class ChunkEmitter:
     async def _wait_for_progress(self) -> None:
         """Wait for progress of the planner; without any, send unconfirmed facts again."""
         if await self._progress.wait_for_change(_RESEND_S):
-            received = self._progress.taken.received
+            received = self._progress.stream_progress.received
             self._unconfirmed = {
                 index: fact for index, fact in self._unconfirmed.items() if index >= received - 1
             }
             return
         if self._unconfirmed:
             self._reporter.report_facts(*self._unconfirmed.values())
-        elif not self._progress.taken.received:
+        elif not self._progress.stream_progress.received:
             # An attempt that continues a stream has emitted nothing yet: any fact gets an answer.
             self._reporter.report_facts(self._build_heartbeat())
         await self._reporter.flush_facts()

@@ -54,10 +54,10 @@ class StoredCollection:
     def build_saved(self, held_in: list[str]) -> SavedCollection:
         """Return the collection for another worker to resume: stored chunks, the rest inline."""
         value = self.collection.value
-        rest = value[self._stored_count :] if isinstance(value, list) else value
+        unstored_value = value[self._stored_count :] if isinstance(value, list) else value
         return SavedCollection(
             name=self.name,
-            rest=output_forms.to_plain(rest),
+            rest=output_forms.to_plain(unstored_value),
             size_bytes=self.collection.size_bytes,
             chunks=self._chunks,
             is_truncated=self.collection.is_truncated,
@@ -169,16 +169,24 @@ class TaskCollections:
         """Return the collections as another worker resumes them."""
         return {
             task: stored_collection.build_saved(
-                [name for name, held in variables.items() if held is stored_collection.shown_value]
+                [
+                    name
+                    for name, variable_value in variables.items()
+                    if variable_value is stored_collection.shown_value
+                ]
             )
             for task, stored_collection in self._by_task.items()
         }
 
     def drop_collected(self, names: Mapping[str, Any]) -> dict[str, Any]:
         """Return a result's names without the collections, which are saved apart."""
-        shown = [stored_collection.shown_value for stored_collection in self._by_task.values()]
+        collections = [
+            stored_collection.shown_value for stored_collection in self._by_task.values()
+        ]
         return {
-            name: value for name, value in names.items() if all(value is not item for item in shown)
+            name: value
+            for name, value in names.items()
+            if all(value is not item for item in collections)
         }
 
     def drop_from_result(self, result: TaskResult) -> TaskResult:
@@ -201,11 +209,13 @@ def _copy_growing(value: Any, growing: AbstractSet[int]) -> Any:
         if id(value) in growing:
             return [*value]
         items = [_copy_growing(item, growing) if type(item) in _HOLDERS else item for item in value]
-        is_same = all(copied is item for copied, item in zip(items, value, strict=True))
+        is_same = all(
+            copied_holders is item for copied_holders, item in zip(items, value, strict=True)
+        )
         return value if is_same else items
     if type(value) is dict:
-        held = {name: item for name, item in value.items() if type(item) in _HOLDERS}
-        copied = {name: _copy_growing(item, growing) for name, item in held.items()}
-        is_same = all(copied[name] is item for name, item in held.items())
-        return value if is_same else {**value, **copied}
+        holders = {name: item for name, item in value.items() if type(item) in _HOLDERS}
+        copied_holders = {name: _copy_growing(item, growing) for name, item in holders.items()}
+        is_same = all(copied_holders[name] is item for name, item in holders.items())
+        return value if is_same else {**value, **copied_holders}
     return value

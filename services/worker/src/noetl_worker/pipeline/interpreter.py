@@ -355,23 +355,23 @@ class Pipeline:
         if task.kind == parked_work.PLAYBOOK:
             raise PipelineParked(await parked_work.build_child_wait(call, self._services, key=key))
         mask = self._services.mask
-        shown = structs.replace(
+        masked_call = structs.replace(
             call, input=mask.mask_value(call.input), fields=mask.mask_value(call.fields)
         )
         walk.wait = task_waits.build_message_wait(
-            shown,
+            masked_call,
             key=key,
             command_id=self._context.command.command_id,
             names=self._scratch.scope,
             cancels=task.cancel is not None,
         )
         if task.submit is not None:
-            sent = await self._services.tools.run(
+            submitted_outcome = await self._services.tools.run(
                 await self._prepare_call(task.submit, call.attempt)
             )
-            if sent.error is not None:
-                raise ToolFailure(sent.error)
-            walk.submitted = sent.data
+            if submitted_outcome.error is not None:
+                raise ToolFailure(submitted_outcome.error)
+            walk.submitted = submitted_outcome.data
         raise PipelineParked(walk.wait)
 
     async def _name_answer_address(self, task: CompiledTask, attempt: int) -> None:

@@ -241,14 +241,14 @@ async def _load_plain_result(
 ) -> Any:
     """Give another execution's result as a value of this one."""
     loaded = await result_values.load_stored_result(services.payloads.load_value, result)
-    shown = result_envelope.view_result(
+    result_view = result_envelope.view_result(
         result,
         execution_id=execution_id,
         step="child",
         run="latest",
         find=result_envelope.make_payload_finder(loaded),
     )
-    return output_forms.to_plain(shown)
+    return output_forms.to_plain(result_view)
 
 
 async def build_child_wait(call: Call, services: CommandServices, *, key: str) -> ChildWait:
@@ -285,19 +285,19 @@ async def build_child_wait(call: Call, services: CommandServices, *, key: str) -
     )
 
 
-def build_output(shown: SavedOutput, view: ResultView | PayloadHandle) -> OutputView:
+def build_output(saved_output: SavedOutput, view: ResultView | PayloadHandle) -> OutputView:
     """Return the envelope of an attempt, also of one that another worker made."""
     meta = {
-        "attempt": shown.attempt,
-        "attempts_total": shown.attempt,
-        "duration_ms": shown.duration_s * 1000,
-        "started_at": shown.started_at,
-        "worker_id": shown.worker_id,
+        "attempt": saved_output.attempt,
+        "attempts_total": saved_output.attempt,
+        "duration_ms": saved_output.duration_s * 1000,
+        "started_at": saved_output.started_at,
+        "worker_id": saved_output.worker_id,
     }
-    result = shown.result
+    result = saved_output.result
     if isinstance(view, PayloadHandle):
         return OutputView(view, kind=result.kind, meta=meta)
-    data = view if shown.has_data else MISSING
+    data = view if saved_output.has_data else MISSING
     return OutputView(data, kind=result.kind, error=result.error, meta=meta)
 
 
@@ -317,17 +317,19 @@ def _parse_is_awaited(call: Call) -> bool:
 
 
 def _parse_version(call: Call) -> int | None:
-    found = call.fields.get("version")
-    if found is None or found == "latest":
+    field_value = call.fields.get("version")
+    if field_value is None or field_value == "latest":
         return None
-    version = coercion.coerce_integer(found)
+    version = coercion.coerce_integer(field_value)
     if version is None or version < 1:
-        raise _build_field_failure(call, "version", found, "a version number or 'latest'")
+        raise _build_field_failure(call, "version", field_value, "a version number or 'latest'")
     return version
 
 
-def _build_field_failure(call: Call, field: str, found: Any, wanted: str) -> ToolFailure:
-    text = f"task '{call.task}', field '{field}': {found!r} is not {wanted}"
+def _build_field_failure(
+    call: Call, field: str, field_value: Any, expected_form: str
+) -> ToolFailure:
+    text = f"task '{call.task}', field '{field}': {field_value!r} is not {expected_form}"
     return ToolFailure(build_error("validation", text))
 
 

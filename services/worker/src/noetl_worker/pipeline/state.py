@@ -235,8 +235,8 @@ class PipelineState:
             task = saved.view_tasks.get(name)
             self._variables[name] = view_task(whole_of(task, view))
         for collected, saved_collection in saved.collected.items():
-            shown = self._collections.get_shown_value(collected)
-            self._variables.update(dict.fromkeys(saved_collection.held_in, shown))
+            shown_value = self._collections.get_shown_value(collected)
+            self._variables.update(dict.fromkeys(saved_collection.held_in, shown_value))
         self._variables.update({name: self._views[task] for name, task in saved.kept_views.items()})
         self.last = saved.last
         if saved.previous is not None:
@@ -297,12 +297,16 @@ class PipelineState:
         )
         return AttemptResult(result=result, view=view, error=error)
 
-    def _show_output(self, shown: SavedOutput) -> ResultView:
+    def _show_output(self, saved_output: SavedOutput) -> ResultView:
         """Make an attempt the current `output`, also one that another worker made."""
-        self._output = shown
-        view = view_task(shown.result)
-        stored = None if shown.kept is None else self._build_handle(shown.task, shown.kept, view)
-        self.scope["output"] = parked_work.build_output(shown, stored or view)
+        self._output = saved_output
+        view = view_task(saved_output.result)
+        stored_view = (
+            None
+            if saved_output.kept is None
+            else self._build_handle(saved_output.task, saved_output.kept, view)
+        )
+        self.scope["output"] = parked_work.build_output(saved_output, stored_view or view)
         return view
 
     def _build_collect_error(
@@ -333,16 +337,16 @@ class PipelineState:
             return {}
         body = find_body(task.kind, raw)
         names = select_fields(raw, body, output.select) if is_ok else {}
-        how = output.accumulate
-        if how is not None and how.enabled:
+        accumulate = output.accumulate
+        if accumulate is not None and accumulate.enabled:
             value = ABSENT
-            if how.on_success if is_ok else how.on_error:
-                value = find_value(raw, body, how.merge_path or "")
+            if accumulate.on_success if is_ok else accumulate.on_error:
+                value = find_value(raw, body, accumulate.merge_path or "")
                 self._collections.note_absence(task.name, value, self.notes)
             if self._collections.add_value(task.name, output, value):
                 self.notes[ACCUMULATE_TRUNCATED] = None
-            shown = self._collections.get_shown_value(task.name)
-            names[how.manifest_as] = self._variables[how.manifest_as] = shown
+            shown_value = self._collections.get_shown_value(task.name)
+            names[accumulate.manifest_as] = self._variables[accumulate.manifest_as] = shown_value
         return names
 
     def record_result(self, task: CompiledTask, tried: AttemptResult) -> None:

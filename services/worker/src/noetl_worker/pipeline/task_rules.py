@@ -104,18 +104,18 @@ class RuleLimits:
         self, compiled: CompiledTemplate, scope: TemplateScope, task: CompiledTask, field: str
     ) -> float | None:
         """Render a duration; null is as good as none."""
-        given = self._render_field(compiled, scope, task, field)
-        if given is None:
+        field_value = self._render_field(compiled, scope, task, field)
+        if field_value is None:
             return None
-        found_s = coercion.coerce_duration_s(given)
-        if found_s is None or math.isnan(found_s):
-            raise self._build_refusal(task, field, f"{given!r} is not a duration")
-        most = self.get_limit(field, WAIT_S_MAX)
-        if found_s > most:
+        duration_s = coercion.coerce_duration_s(field_value)
+        if duration_s is None or math.isnan(duration_s):
+            raise self._build_refusal(task, field, f"{field_value!r} is not a duration")
+        wait_s_max = self.get_limit(field, WAIT_S_MAX)
+        if duration_s > wait_s_max:
             raise self._build_limit_failure(
-                task, field, f"{found_s:g} s exceeds the limit of {most} s"
+                task, field, f"{duration_s:g} s exceeds the limit of {wait_s_max} s"
             )
-        return found_s
+        return duration_s
 
     def _render_field(
         self, compiled: CompiledTemplate, scope: TemplateScope, task: CompiledTask, field: str

@@ -121,16 +121,18 @@ class Slot:
         """
         frame = opened.frame
         self._report_opened(opened)
-        ran = await self._execute_frame(frame, resume)
+        frame_run = await self._execute_frame(frame, resume)
         self._frames += 1
         # At most one frame's facts are in flight, so a successor is never far behind.
         await self._reporter.flush_facts()
-        left = frame.rows[len(frame.rows) - ran.rows_left :]
+        rows_left = frame.rows[len(frame.rows) - frame_run.rows_left :]
         # Before the end is reported: the frame that continues from there finds the rows left.
-        continued = await self._record_continuation(frame, left) if left else None
-        self._report_closed(frame, structs.replace(ran.result, remaining=left), ran.envelope)
-        self._rows_left = len(left)
-        return continued
+        continuation = await self._record_continuation(frame, rows_left) if rows_left else None
+        self._report_closed(
+            frame, structs.replace(frame_run.result, remaining=rows_left), frame_run.envelope
+        )
+        self._rows_left = len(rows_left)
+        return continuation
 
     async def _execute_frame(self, frame: Frame, resume: Resume | None) -> FrameOutcome:
         """Run a frame here or in a wave; raises `FrameLost` for one that a wave has lost."""

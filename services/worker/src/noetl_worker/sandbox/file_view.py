@@ -124,9 +124,9 @@ class FileView:
             self._set_attributes(self._stage + place, removed=_READ_ONLY)
 
     def _set_attributes(self, path: str, *, added: int = 0, removed: int = 0) -> None:
-        wanted = (ctypes.c_uint64 * 4)(added, removed, 0, 0)
+        mount_attributes = (ctypes.c_uint64 * 4)(added, removed, 0, 0)
         if self._libc.syscall(
-            _SET_ATTRIBUTES, _AT_FOLDER, path.encode(), _OF_ALL_BELOW, wanted, 32
+            _SET_ATTRIBUTES, _AT_FOLDER, path.encode(), _OF_ALL_BELOW, mount_attributes, 32
         ):
             raise _build_refusal(f"the rights of {path} cannot be changed")
 
@@ -154,25 +154,25 @@ class FileView:
 
     def _follow_path(self, path: str) -> str:
         """Return where a path leads, and note the links on its way."""
-        done, parts = Path("/"), list(Path(path).parts[1:])
+        followed_path, parts = Path("/"), list(Path(path).parts[1:])
         for _ in range(_LINKS_MAX * len(parts)):
             if not parts:
-                return str(done)
+                return str(followed_path)
             part = parts.pop(0)
-            current = done.parent if part == ".." else done / part
+            current = followed_path.parent if part == ".." else followed_path / part
             if not current.is_symlink():
-                done = current
+                followed_path = current
                 continue
             target = current.readlink()
             self._links[str(current)] = str(target)
-            done = Path("/") if target.is_absolute() else done
+            followed_path = Path("/") if target.is_absolute() else followed_path
             parts = [step for step in target.parts if step != "/"] + parts
         return str(Path(path).resolve())
 
 
-def _build_refusal(what: str) -> ViewRefused:
+def _build_refusal(message: str) -> ViewRefused:
     number = ctypes.get_errno()
-    return ViewRefused(number, f"{what}: {os.strerror(number)}")
+    return ViewRefused(number, f"{message}: {os.strerror(number)}")
 
 
 def _leave_out_nested(places: list[str]) -> list[str]:

@@ -131,21 +131,21 @@ def _measure(
     frame: DataFrame, expected: Expectations, conditions: Mapping[int, Any], scope: CheckScope
 ) -> dict[str, Any]:
     """Run one job for all checks of a frame, and one more for each foreign key."""
-    wanted = [sql.count(sql.lit(1)).alias("rows")]
+    aggregates = [sql.count(sql.lit(1)).alias("rows")]
     for index, check in enumerate(expected.checks):
         name = f"c{index}"
         if index in conditions:
-            wanted.append(sql.count_if(~conditions[index]).alias(name))
+            aggregates.append(sql.count_if(~conditions[index]).alias(name))
         elif check.kind == "unique":
             columns = [sql.col(_quote(column)) for column in check.columns]
-            whole = _join_conditions([column.isNotNull() for column in columns])
-            key = sql.when(whole, sql.struct(*columns))
-            wanted.append((sql.count(key) - sql.count_distinct(key)).alias(name))
+            has_whole_key = _join_conditions([column.isNotNull() for column in columns])
+            key = sql.when(has_whole_key, sql.struct(*columns))
+            aggregates.append((sql.count(key) - sql.count_distinct(key)).alias(name))
         elif check.kind == "freshness":
             # Seconds since 1970: a moment would come back in the zone of this machine.
             moment = sql.col(_quote(check.columns[0])).cast("timestamp").cast("double")
-            wanted.append(sql.max(moment).alias(name))
-    value_by_name: dict[str, Any] = frame.agg(*wanted).collect()[0].asDict()
+            aggregates.append(sql.max(moment).alias(name))
+    value_by_name: dict[str, Any] = frame.agg(*aggregates).collect()[0].asDict()
     for index, check in enumerate(expected.checks):
         if check.kind == "foreign_key":
             value_by_name[f"c{index}"] = _count_orphans(frame, check, scope)
@@ -166,7 +166,7 @@ def _count_orphans(frame: DataFrame, check: Check, scope: CheckScope) -> int:
 
 
 def _build_report(
-    dataset: str, check: Check, found: Any, rows: int, scope: CheckScope
+    dataset: str, check: Check, measured_value: Any, rows: int, scope: CheckScope
 ) -> CheckReport:
     if check.kind == "row_count":
         is_met = (check.least is None or rows >= check.least) and (
@@ -174,12 +174,17 @@ def _build_report(
         )
         return CheckReport(dataset=dataset, check=check.label, is_met=is_met, measured=rows)
     if check.kind == "freshness":
-        newest = None if found is None else datetime.fromtimestamp(found, UTC)
+        newest = None if measured_value is None else datetime.fromtimestamp(measured_value, UTC)
         age = None if newest is None else (scope.now - newest).total_seconds()
         is_met = age is not None and age <= (check.within_s or 0)
-        shown = None if newest is None else newest.isoformat()
-        return CheckReport(dataset=dataset, check=check.label, is_met=is_met, measured=shown)
-    return CheckReport(dataset=dataset, check=check.label, is_met=not found, failed_rows=int(found))
+        newest_text = None if newest is None else newest.isoformat()
+        return CheckReport(dataset=dataset, check=check.label, is_met=is_met, measured=newest_text)
+    return CheckReport(
+        dataset=dataset,
+        check=check.label,
+        is_met=not measured_value,
+        failed_rows=int(measured_value),
+    )
 
 
 def _build_refusal(
@@ -190,8 +195,8 @@ def _build_refusal(
         return SparkRefusal("assertion", text)
     text = f"{report.dataset}: {report.check} does not hold in {report.failed_rows} of {rows} rows"
     if condition is not None:
-        shown = "; ".join(map(str, _read_rows(frame.where(~condition), _SAMPLE_ROWS)))
-        text = f"{text}, as {shown[:600]}"
+        sample_text = "; ".join(map(str, _read_rows(frame.where(~condition), _SAMPLE_ROWS)))
+        text = f"{text}, as {sample_text[:600]}"
     return SparkRefusal("assertion", text)
 
 

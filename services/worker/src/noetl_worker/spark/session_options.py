@@ -42,10 +42,10 @@ class SparkLost(Retryable):
 
 def show_address(master: str) -> str:
     """Return a master as it may be shown: what comes after the host may hold a token."""
-    scheme, separator, rest = master.partition("://")
+    scheme, separator, location = master.partition("://")
     if not separator or master.startswith("k8s:"):
         return master
-    return f"{scheme}://{rest.partition('/')[0].rpartition('@')[2]}"
+    return f"{scheme}://{location.partition('/')[0].rpartition('@')[2]}"
 
 
 class SessionOptions(Struct, frozen=True, kw_only=True):
@@ -186,10 +186,12 @@ def list_addresses(master: str) -> list[tuple[str, int]]:
     """
     if master.startswith("local"):
         return []
-    scheme, _, rest = master.partition("://")
+    scheme, _, location = master.partition("://")
     if scheme == "k8s":
-        scheme, rest = ("https", rest) if "://" not in rest else rest.split("://", 1)
-    places = rest.partition("/")[0].split(",")
+        scheme, location = (
+            ("https", location) if "://" not in location else location.split("://", 1)
+        )
+    places = location.partition("/")[0].split(",")
     try:
         addresses = [urlsplit(f"//{place}") for place in places]
         return [

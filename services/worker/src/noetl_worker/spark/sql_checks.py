@@ -74,12 +74,12 @@ def _parse_plan(session: SparkSession, text: str) -> Any:
     return parser.parsePlan(text)
 
 
-def _check_plan(plan: Any, what: str) -> None:
+def _check_plan(plan: Any, subject: str) -> None:
     for name in sorted(set(_list_classes(codec.decode_json(plan.toJSON().encode())))):
         if not _is_class_allowed(name):
             text = (
-                f"{what} uses {name.rpartition('.')[2]}, which tasks may not: query the inputs of "
-                "the task, or let an operator set NOETL_WORKER_SPARK_CODE_ALLOWED=true"
+                f"{subject} uses {name.rpartition('.')[2]}, which tasks may not: query the "
+                "inputs of the task, or let an operator set NOETL_WORKER_SPARK_CODE_ALLOWED=true"
             )
             raise SparkRefusal("config", text)
 

@@ -65,7 +65,7 @@ class WaveManifests:
     def __init__(self, wave: str, payloads: TenantPayloads) -> None:
         self._wave = wave
         self._payloads = payloads
-        self._read: set[str] = set()
+        self._read_names: set[str] = set()
 
     async def read_manifests(self, part: int | None = None) -> list[bytes]:
         """Return the manifests, of one partition or of all, that were not read before.
@@ -73,17 +73,17 @@ class WaveManifests:
         Raises `ToolFailure`.
         """
         stored_names = await self._payloads.list_names(f"{self._wave}/")
-        wanted = [
+        unread_names = [
             name
             for name in stored_names
-            if waves.is_bundle_name(name, part) and name not in self._read
+            if waves.is_bundle_name(name, part) and name not in self._read_names
         ]
         manifests: list[bytes] = []
-        for name in wanted:
+        for name in unread_names:
             data = await self._payloads.find_named(name)
             if data is not None:
                 manifests += _decode_bundle(data, name)
-            self._read.add(name)
+            self._read_names.add(name)
         return manifests
 
     async def clear_wave(self, *, parts: int, has_ended: bool) -> None:

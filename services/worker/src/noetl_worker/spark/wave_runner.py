@@ -188,22 +188,22 @@ class WaveRunner:
         while not self._waiting:
             self._arrived.clear()
             await self._arrived.wait()
-        seen = 0
+        last_count = 0
         for _ in range(_GATHERINGS_MAX):
             count = len(self._waiting)
-            if count == seen or count >= self._size:
+            if count == last_count or count >= self._size:
                 break
-            seen = count
+            last_count = count
             await asyncio.sleep(self._limits.linger_s)
         if not self._waiting:
             return await self._gather_members()
         group = self._waiting[0].sharing_key
-        chosen = [wave_member for wave_member in self._waiting if wave_member.sharing_key == group][
-            : self._size
-        ]
-        taken = set(chosen)
-        self._waiting = deque(member for member in self._waiting if member not in taken)
-        return chosen
+        members = [
+            wave_member for wave_member in self._waiting if wave_member.sharing_key == group
+        ][: self._size]
+        chosen_set = set(members)
+        self._waiting = deque(member for member in self._waiting if member not in chosen_set)
+        return members
 
     async def _run_wave(self, wave: _Wave) -> None:
         """Run one wave's job, end every frame of it one way or another, and clear up."""

@@ -108,13 +108,13 @@ class ArtifactTool:
             value, uri=result_ref, data=content.data, media_type=content.media_type, **more
         )
 
-    async def _get_referred(self, given: Any, call: Call) -> dict[str, Any]:
-        ref = references.find_reference(given, call.site)
+    async def _get_referred(self, reference_value: Any, call: Call) -> dict[str, Any]:
+        ref = references.find_reference(reference_value, call.site)
         assert ref is not None, "the caller has asked whether it is a reference"
-        uri = given["ref"] if isinstance(given, dict) else given
-        if references.names_result(given):
+        uri = reference_value["ref"] if isinstance(reference_value, dict) else reference_value
+        if references.names_result(reference_value):
             return {
-                "data": await self._references.load_value(given, call.site),
+                "data": await self._references.load_value(reference_value, call.site),
                 "uri": uri,
                 "size_bytes": ref.payload_bytes,
                 "sha256": ref.sha256,

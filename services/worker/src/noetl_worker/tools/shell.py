@@ -75,7 +75,7 @@ class ScriptPlace(Struct, frozen=True, kw_only=True):
     """The directory in which scripts run, and the folders of files that they see."""
 
     directory: Path
-    shown: tuple[Path, ...]
+    visible_folders: tuple[Path, ...]
 
 
 class ShellTool:
@@ -205,7 +205,7 @@ class ShellTool:
             "file_bytes": limits.file_bytes,
             "network": True,
             "read": [*self._folders, *_list_program_folders(limits.environ)],
-            "write": [str(folder) for folder in (home, *place.shown)],
+            "write": [str(folder) for folder in (home, *place.visible_folders)],
         }
         return ProcessLaunch(
             command=(plan.shell, "-c", script),
@@ -230,25 +230,25 @@ async def _find_place(call: Call) -> ScriptPlace:
     """
     # A process that has left its script's group may go on in it.
     folder = await call.task_files.fetch_folder(is_exposed=True)
-    shown: tuple[Path, ...] = (folder,)
+    visible_folders: tuple[Path, ...] = (folder,)
     cwd = call.fields.get("cwd")
     if cwd is None:
-        return ScriptPlace(directory=folder, shown=shown)
+        return ScriptPlace(directory=folder, visible_folders=visible_folders)
     if cwd in (".", "./"):
-        return ScriptPlace(directory=folder, shown=shown)
+        return ScriptPlace(directory=folder, visible_folders=visible_folders)
     name = call.task_files.parse_name(cwd)
     if name.is_of_organization:
         directory = await call.task_files.fetch_path(name)
-        shown = (folder, directory)
+        visible_folders = (folder, directory)
     else:
         directory = folder / name.path
     try:
         await run_in_thread(directory.mkdir, parents=True, exist_ok=True)
     except OSError as problem:
         raise ToolFailure(classify_file_error(problem, str(cwd), source="shell")) from problem
-    if not directory.resolve().is_relative_to(shown[-1].resolve()):
+    if not directory.resolve().is_relative_to(visible_folders[-1].resolve()):
         raise _build_invalid_failure(f"field 'cwd': {cwd!r:.120} leads out of its folder")
-    return ScriptPlace(directory=directory, shown=shown)
+    return ScriptPlace(directory=directory, visible_folders=visible_folders)
 
 
 def _check_texts(plan: ShellPlan) -> None:
@@ -261,15 +261,17 @@ def _check_texts(plan: ShellPlan) -> None:
         raise ToolFailure(build_error("limit", text, code="SCRIPT_BYTES", source="shell"))
 
 
-def _parse_environ(given: Any) -> dict[str, str]:
-    if given is None:
+def _parse_environ(env: Any) -> dict[str, str]:
+    if env is None:
         return {}
-    if not isinstance(given, dict):
+    if not isinstance(env, dict):
         raise _build_invalid_failure("field 'env' must be a mapping")
-    wrong = [name for name in given if not _NAME.fullmatch(name)]
-    if wrong:
-        raise _build_invalid_failure(f"field 'env': '{wrong[0]}' is not the name of a variable")
-    return {name: format_text(value) for name, value in given.items() if value is not None}
+    wrong_names = [name for name in env if not _NAME.fullmatch(name)]
+    if wrong_names:
+        raise _build_invalid_failure(
+            f"field 'env': '{wrong_names[0]}' is not the name of a variable"
+        )
+    return {name: format_text(value) for name, value in env.items() if value is not None}
 
 
 def _build_invalid_failure(text: str) -> ToolFailure:
@@ -315,26 +317,26 @@ def _build_failed_outcome(error: ErrorObject, ran: list[ScriptRun]) -> Outcome:
     return Outcome(error=error, data=_build_data(ran)) if ran else Outcome(error=error)
 
 
-def _build_outcome(ran: list[ScriptRun], count: int) -> Outcome:
-    code = ran[-1].returncode
+def _build_outcome(runs: list[ScriptRun], count: int) -> Outcome:
+    code = runs[-1].returncode
     if code == 0:
-        return Outcome(data=_build_data(ran))
-    how = f"was ended by signal {-code}" if code and code < 0 else f"ended with code {code}"
-    lines = ran[-1].stderr.strip().splitlines()
-    why = f": {lines[-1][-_STDERR_SHOWN:]}" if lines else ""
-    text = f"script {len(ran)} of {count} {how}{why}"
-    details = {"returncode": code, "script": len(ran), "stderr": _pick_last_lines(lines)}
+        return Outcome(data=_build_data(runs))
+    end_text = f"was ended by signal {-code}" if code and code < 0 else f"ended with code {code}"
+    lines = runs[-1].stderr.strip().splitlines()
+    reason = f": {lines[-1][-_STDERR_SHOWN:]}" if lines else ""
+    text = f"script {len(runs)} of {count} {end_text}{reason}"
+    details = {"returncode": code, "script": len(runs), "stderr": _pick_last_lines(lines)}
     error = build_error("shell", text, code=str(code), source="shell", details=details)
-    return _build_failed_outcome(error, ran)
+    return _build_failed_outcome(error, runs)
 
 
 def _pick_last_lines(lines: list[str]) -> list[str]:
     """Return the last lines of standard error, each whole: a line may hold a secret to mask."""
-    shown: list[str] = []
+    last_lines: list[str] = []
     room = _STDERR_CHARACTERS_MAX
     for line in reversed(lines[-_STDERR_LINES_MAX:]):
         room -= len(line)
         if room < 0:
             break
-        shown.insert(0, line)
-    return shown
+        last_lines.insert(0, line)
+    return last_lines

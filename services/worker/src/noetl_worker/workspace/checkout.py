@@ -114,7 +114,9 @@ class Checkout:
             return set()
         pairs = zip(present.content.chunks, content.chunks, strict=False)
         return {
-            index for index, (present_chunk, wanted) in enumerate(pairs) if present_chunk == wanted
+            index
+            for index, (present_chunk, content_chunk) in enumerate(pairs)
+            if present_chunk == content_chunk
         }
 
     def begin_file(self, path: str, *, is_reused: bool) -> int:
@@ -160,10 +162,10 @@ class Checkout:
         """Compare the folder with what was put here; raises `ToolFailure` for what is no file."""
         contents: dict[str, FileContent] = {}
         signatures: dict[str, Signature] = {}
-        seen: set[str] = set()
+        paths: set[str] = set()
         size_bytes = 0
         for path, descriptor in self._open_files():
-            seen.add(path)
+            paths.add(path)
             present = self._present.get(path)
             signature = _build_signature(os.fstat(descriptor))
             if present is not None and present.signature == signature:
@@ -178,8 +180,8 @@ class Checkout:
                     self._note_file(path, content, descriptor)
                 continue
             contents[path], signatures[path] = content, signature
-        removed = tuple(path for path in self._present if path not in seen)
-        return FolderChanges(contents=contents, removed=removed, signatures=signatures)
+        removed_paths = tuple(path for path in self._present if path not in paths)
+        return FolderChanges(contents=contents, removed=removed_paths, signatures=signatures)
 
     def accept_changes(self, changes: FolderChanges) -> None:
         """Take what a task changed as what lies here; a file written to since then is dropped."""
@@ -200,7 +202,7 @@ class Checkout:
             if not self._is_intact(path):
                 self._present.pop(path)
         with open_folder(self.folder) as top:
-            remove_unknown(top, known=self._present.keys())
+            remove_unknown(top, known_paths=self._present.keys())
 
     def clear_files(self) -> None:
         """Remove every file, so that those of another execution may lie here."""

@@ -87,18 +87,18 @@ def _open_in_process(call: CodeCall, home: Path) -> LentSession:
     launch: Any = java_gateway.launch_gateway
     gateway = launch()
     shared = gateway.entry_point
-    given = shared.get(code_call.SESSION)
-    whole = gateway.jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(
-        given.sparkContext()
+    java_session = shared.get(code_call.SESSION)
+    java_context = gateway.jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(
+        java_session.sparkContext()
     )
-    conf = SparkConf(_jvm=gateway.jvm, _jconf=whole.getConf())
-    context = SparkContext(jsc=whole, gateway=gateway, conf=conf)
+    conf = SparkConf(_jvm=gateway.jvm, _jconf=java_context.getConf())
+    context = SparkContext(jsc=java_context, gateway=gateway, conf=conf)
     # Python hands tables over in files, and the driver's own folder is out of sight.
     context._temp_dir = str(home)  # noqa: SLF001 - Spark takes no other folder
     if call.packages:
         context.environment["PYTHONPATH"] = call.packages
     context.setJobGroup(call.mark, call.name, interruptOnCancel=True)
-    session = _wrap_session(gateway, context, given)
+    session = _wrap_session(gateway, context, java_session)
     row_notes.note_rows()
     setattr(SparkContext, "stop", _refuse_stop)  # noqa: B010 - a type has no place for it
     return LentSession(
@@ -110,13 +110,13 @@ def _open_in_process(call: CodeCall, home: Path) -> LentSession:
     )
 
 
-def _wrap_session(gateway: Any, context: SparkContext, given: Any) -> SparkSession:
+def _wrap_session(gateway: Any, context: SparkContext, java_session: Any) -> SparkSession:
     """Make Python's session of the driver's; Spark's default session stays what it was."""
     classes = getattr(gateway.jvm, "org.apache.spark.sql.classic.SparkSession")
-    before = classes.getDefaultSession()
-    session = SparkSession(context, given)
-    if before.isDefined():
-        classes.setDefaultSession(before.get())
+    default_session = classes.getDefaultSession()
+    session = SparkSession(context, java_session)
+    if default_session.isDefined():
+        classes.setDefaultSession(default_session.get())
     return session
 
 
@@ -140,8 +140,8 @@ def _open_at_server(call: CodeCall) -> LentSession:
 
 def _call_main(call: CodeCall, lent: LentSession) -> Any:
     main = _load_main(call.code)
-    wanted = len(inspect.signature(main).parameters)
-    return main(*(lent.session, lent.inputs, call.params)[: min(wanted, _ARGUMENTS_MAX)])
+    parameter_count = len(inspect.signature(main).parameters)
+    return main(*(lent.session, lent.inputs, call.params)[: min(parameter_count, _ARGUMENTS_MAX)])
 
 
 def _load_main(code: str) -> Callable[..., Any]:
@@ -169,8 +169,8 @@ def _hand_over_value(value: Any, lent: LentSession) -> CodeAnswer:
         if not name:
             raise SparkRefusal("validation", "main returned a table without a name")
         lent.hand_over(name, table)
-    rest = {name: item for name, item in value.items() if str(name) not in tables}
-    return CodeAnswer(tables=list(tables), value=_to_plain_value(rest))
+    other_values = {name: item for name, item in value.items() if str(name) not in tables}
+    return CodeAnswer(tables=list(tables), value=_to_plain_value(other_values))
 
 
 def _find_frame(value: Any, session: Any) -> Any:

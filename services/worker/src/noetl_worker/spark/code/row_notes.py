@@ -49,8 +49,8 @@ def note_rows() -> None:
     create = udf.UserDefinedFunction.__init__
 
     @functools.wraps(create)
-    def create_noted(self: Any, func: Any, *given: Any, **named: Any) -> None:
-        create(self, func, *given, **named)
+    def create_noted(self: Any, func: Any, *arguments: Any, **keyword_arguments: Any) -> None:
+        create(self, func, *arguments, **keyword_arguments)
         if self.evalType in _BY_ROW:
             self.func = NotedFunction(func)
 

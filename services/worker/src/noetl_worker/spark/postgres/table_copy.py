@@ -83,8 +83,8 @@ class _Copier:
 
         async def copy_once(connection: Connection) -> None:
             async with connection.transaction():
-                done = sql_ident([plan.schema, plan.done_table])
-                is_new = await connection.fetchval(_QUERIES["mark"].format(done=done), task)
+                done_table = sql_ident([plan.schema, plan.done_table])
+                is_new = await connection.fetchval(_QUERIES["mark"].format(done=done_table), task)
                 if is_new is None:
                     # Its rows may be others than those of the task that was lost.
                     text = f"task {task} was lost when it had copied rows to '{plan.target}'"

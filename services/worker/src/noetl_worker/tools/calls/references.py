@@ -33,13 +33,15 @@ class ReferenceReader:
         place = PayloadOwner(tenant_id=site.tenant_id, organization_id=site.organization_id)
         return TenantPayloads(self._payloads, place=place, remembered=self._remembered)
 
-    async def load_value(self, given: Any, site: UnitScope) -> Any:
+    async def load_value(self, reference_value: Any, site: UnitScope) -> Any:
         """Return the plain value behind a reference; raises `ToolFailure`."""
-        ref = find_reference(given, site)
+        ref = find_reference(reference_value, site)
         if ref is None:
-            raise ToolFailure(build_error("validation", f"{given!r:.120} is no reference"))
+            raise ToolFailure(
+                build_error("validation", f"{reference_value!r:.120} is no reference")
+            )
         loaded = await self.get_payloads(site).load_value(ref)
-        return get_shown_value(loaded) if names_result(given) else loaded
+        return get_shown_value(loaded) if names_result(reference_value) else loaded
 
     async def load_part(self, part: Any, site: UnitScope) -> Any:
         """Return what one part of a reduce holds, or what a reference means."""
@@ -70,11 +72,11 @@ def get_part_reference(part: Any) -> Any:
     return {"kind": "result_ref", **ref, **named}
 
 
-def _get_unit_value(kept: Any) -> Any:
+def _get_unit_value(result: Any) -> Any:
     """Return what a unit's kept result is: of several tables the one that they make."""
-    if isinstance(kept, dict) and "results" in kept and "tasks" not in kept:
-        return row_tables.join_results(kept["results"])
-    return get_shown_value(kept)
+    if isinstance(result, dict) and "results" in result and "tasks" not in result:
+        return row_tables.join_results(result["results"])
+    return get_shown_value(result)
 
 
 def is_reference(value: Any) -> bool:

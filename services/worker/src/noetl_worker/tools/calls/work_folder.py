@@ -122,13 +122,13 @@ async def _hold_file_lock(path: Path) -> AsyncIterator[None]:
 @asynccontextmanager
 async def _hold_flock(path: Path) -> AsyncIterator[list[int]]:
     """Lock a file; the lock ends with the descriptor, which the block may take and close."""
-    held = [os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)]
+    descriptors = [os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)]
     try:
-        while not _try_lock(held[0], path):  # noqa: ASYNC110 - another process holds it
+        while not _try_lock(descriptors[0], path):  # noqa: ASYNC110 - another process holds it
             await asyncio.sleep(_PAUSE_S)
-        yield held
+        yield descriptors
     finally:
-        for descriptor in held:
+        for descriptor in descriptors:
             os.close(descriptor)
 
 

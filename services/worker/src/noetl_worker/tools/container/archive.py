@@ -68,9 +68,9 @@ def read_archive(source: BinaryIO, files: WorkFiles) -> bytes | None:
     what is neither a file nor a folder, and for a result that is too large.
     """
     folder = files.folder
-    own = {file.path: file.content for file in files.own}
+    own_contents = {file.path: file.content for file in files.own}
     result: bytes | None = None
-    left = set()
+    present_paths = set()
     source.seek(0)
     with tarfile.open(fileobj=source, mode="r:") as archive:
         for entry in archive:
@@ -79,19 +79,19 @@ def read_archive(source: BinaryIO, files: WorkFiles) -> bytes | None:
                 continue
             if not entry.isreg():
                 raise _build_file_failure(path, "is a link or a device: only files are kept")
-            opened = archive.extractfile(entry)
-            assert opened is not None, "a regular file has content"
+            entry_file = archive.extractfile(entry)
+            assert entry_file is not None, "a regular file has content"
             if path == RESULT_NAME:
-                result = _read_result(entry, opened)
+                result = _read_result(entry, entry_file)
                 continue
-            if _is_own(entry, own.get(path), opened):
+            if _is_own(entry, own_contents.get(path), entry_file):
                 # What the execution has under this name was only hidden.
-                left.add(path)
+                present_paths.add(path)
                 continue
-            opened.seek(0)
-            _write_file(folder, path, opened, is_program=bool(entry.mode & _PROGRAM_BIT))
-            left.add(path)
-    for path in list_files(folder) - left - {RESULT_NAME}:
+            entry_file.seek(0)
+            _write_file(folder, path, entry_file, is_program=bool(entry.mode & _PROGRAM_BIT))
+            present_paths.add(path)
+    for path in list_files(folder) - present_paths - {RESULT_NAME}:
         (folder / path).unlink()
     return result
 

@@ -29,9 +29,9 @@ NOT_MODIFIED = 304
 class DockerRefusal(ApiRefusal):
     """Docker answered that it did not do what was asked."""
 
-    def build_failure(self, what: str) -> ToolFailure:
+    def build_failure(self, operation: str) -> ToolFailure:
         """Say what was refused."""
-        text = f"Docker refused {what}: {self.message}"
+        text = f"Docker refused {operation}: {self.message}"
         return ToolFailure(build_error("container_start", text, source=SOURCE))
 
 

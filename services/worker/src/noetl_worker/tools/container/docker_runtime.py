@@ -102,9 +102,9 @@ class DockerRuntime:
                     header = await content.readexactly(_HEADER_BYTES)
                 except asyncio.IncompleteReadError:
                     return
-                left = int.from_bytes(header[4:], "big")
-                while left and (data := await content.read(min(left, _READ_BYTES))):
-                    left -= len(data)
+                bytes_left = int.from_bytes(header[4:], "big")
+                while bytes_left and (data := await content.read(min(bytes_left, _READ_BYTES))):
+                    bytes_left -= len(data)
                     yield _STREAMS.get(header[0], STDOUT), data
 
     async def wait_for_end(self, started: StartedContainer) -> ContainerEnd:

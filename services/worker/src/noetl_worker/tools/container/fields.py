@@ -22,7 +22,7 @@ _SPELLINGS = {
 _RESTART_POLICIES = frozenset({"Never", "OnFailure"})
 
 
-def merge_fields(given: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
+def merge_fields(inputs: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
     """Merge `runtime` and `job` and the older spellings; what stands on the task wins.
 
     Inputs fill what is left out. Raises `ToolFailure`.
@@ -42,7 +42,7 @@ def merge_fields(given: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any
     merged.update(
         (key, item) for key, item in fields.items() if key not in _NESTED and item is not None
     )
-    return {**{key: given[key] for key in _FIELDS if key in given}, **merged}
+    return {**{key: inputs[key] for key in _FIELDS if key in inputs}, **merged}
 
 
 def check_fields(fields: dict[str, Any]) -> None:

@@ -82,7 +82,7 @@ def _format_host(url: str) -> str:
 
 
 # The rest of the answer holds the token itself, and its accessor.
-_TOLD = ("display_name", "policies", "ttl", "renewable")
+_SHOWN_FIELDS = ("display_name", "policies", "ttl", "renewable")
 
 
 async def probe_vault(
@@ -97,9 +97,9 @@ async def probe_vault(
         "headers": {"X-Vault-Token": token},
         "follow_redirects": False,
     }
-    body = await tokens.fetch_json(request, credential=None, site=site, what=credential.name)
+    body = await tokens.fetch_json(request, credential=None, site=site, entry_name=credential.name)
     data = body.get("data") if isinstance(body, dict) else None
     if not isinstance(data, dict):
         text = f"'{credential.name}': the server's answer about the token has no 'data'"
         raise ToolFailure(build_error("schema", text, source="http"))
-    return {"server": "vault", **{name: data[name] for name in _TOLD if name in data}}
+    return {"server": "vault", **{name: data[name] for name in _SHOWN_FIELDS if name in data}}

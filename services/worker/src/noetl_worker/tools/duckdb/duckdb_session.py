@@ -25,7 +25,7 @@ from noetl_worker.tools.duckdb.results import SpooledRows, show_command, show_co
 from noetl_worker.tools.tables import file_tables
 
 _RETURNING = re.compile(r"\breturning\b", re.IGNORECASE)
-_TOLD = re.compile(r"([A-Za-z ]+) Error: ")
+_ERROR_HEAD = re.compile(r"([A-Za-z ]+) Error: ")
 # Inside a transaction these fail, or would end it.
 _CLONE_FS = 0x200
 _ALONE = frozenset(
@@ -173,9 +173,9 @@ class DuckdbSession:
             for batch in self._iterate_batches(reader):
                 yield file_tables.build_rows(batch, kinds)
 
-    def _open_reader(self, found: Any, kinds: list[str], size: int) -> pa.RecordBatchReader:
+    def _open_reader(self, relation: Any, kinds: list[str], size: int) -> pa.RecordBatchReader:
         """Begin to read what a query found, at most `size` rows at a time."""
-        reader = duckdb_types.project_readable(found, kinds).to_arrow_reader(size)
+        reader = duckdb_types.project_readable(relation, kinds).to_arrow_reader(size)
         self._readers.add(reader)
         return reader
 
@@ -275,8 +275,8 @@ class DuckdbSession:
         expected = part.expected_result_type
         changes = duckdb.ExpectedResultType.CHANGED_ROWS in expected
         if changes and not _RETURNING.search(part.query):
-            counted = connection.execute(part, values or None).fetchone()
-            count = int(counted[0]) if counted and isinstance(counted[0], int) else 0
+            count_row = connection.execute(part, values or None).fetchone()
+            count = int(count_row[0]) if count_row and isinstance(count_row[0], int) else 0
             return show_command(part.type.name, count=count), 0
         # The stubs deny that a statement without a result gives None.
         relation: Any = connection.sql(part.query, params=values or None)
@@ -284,19 +284,19 @@ class DuckdbSession:
             return show_command(part.type.name, count=0), 0
         kinds = [str(kind) for kind in relation.types]
         rows: list[dict[str, Any]] = []
-        used = 0
+        used_bytes = 0
         reader = self._open_reader(relation, kinds, file_tables.BATCH_ROWS)
         for batch in self._iterate_batches(reader):
-            used += batch.nbytes
-            if used > room:
+            used_bytes += batch.nbytes
+            if used_bytes > room:
                 raise ToolFailure(_build_too_large_error(self._limits.result_bytes_max))
             rows.extend(file_tables.build_rows(batch, kinds))
-        shown = {
+        result_fields = {
             "rows": rows,
             "columns": list(relation.columns),
             "types": duckdb_types.list_types(reader.schema, kinds),
         }
-        return show_command(part.type.name, count=len(rows), **shown), used
+        return show_command(part.type.name, count=len(rows), **result_fields), used_bytes
 
     def _get_connection(self) -> duckdb.DuckDBPyConnection:
         if self._is_interrupted.is_set() or self._connection is None:
@@ -344,7 +344,7 @@ def _translate_errors(statement: int | None = None) -> Iterator[None]:
 def _restore_error(problem: Exception) -> duckdb.Error:
     """Give an error of a query that runs its class, which it loses on its way through Arrow."""
     text = str(problem)
-    match = _TOLD.match(text)
+    match = _ERROR_HEAD.match(text)
     words = match[1].split() if match else []
     name = "".join(word[:1].upper() + word[1:] for word in words) + "Exception"
     kind = getattr(duckdb, name, duckdb.Error)

@@ -263,14 +263,14 @@ class DuckdbTool:
         return attached
 
 
-def parse_database_name(given: Any, call: Call) -> FileName | None:
+def parse_database_name(name_field: Any, call: Call) -> FileName | None:
     """Read the name of a database, None for one in memory; raises `ToolFailure`.
 
     Tasks that name none share one of the execution.
     """
-    if given is None or given == "":
+    if name_field is None or name_field == "":
         return FileName(path=f"{INTERNAL_FOLDER}/execution.duckdb")
-    return None if given == MEMORY else call.task_files.parse_name(given)
+    return None if name_field == MEMORY else call.task_files.parse_name(name_field)
 
 
 async def prepare_database(name: FileName | None, call: Call) -> Path | None:

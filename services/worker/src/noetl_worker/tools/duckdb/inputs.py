@@ -234,18 +234,20 @@ class InputReader:
     async def _read_queried(
         self, name: str, source: dict[str, Any], call: Call, *, room: int
     ) -> pa.Table:
-        unknown = source.keys() - {"auth", "credential", "query", "params"}
-        if unknown:
+        unknown_keys = source.keys() - {"auth", "credential", "query", "params"}
+        if unknown_keys:
             hint = (
-                spelling.suggest_word(min(unknown), ("auth", "query", "params"))
+                spelling.suggest_word(min(unknown_keys), ("auth", "query", "params"))
                 or "use auth and query"
             )
-            text = f"input '{name}' has an unknown key '{min(unknown)}': {hint}"
+            text = f"input '{name}' has an unknown key '{min(unknown_keys)}': {hint}"
             raise ToolFailure(build_error("validation", text, source="duckdb"))
-        given = {**source, "auth": source.get("auth") or source.get("credential")}
+        query_source = {**source, "auth": source.get("auth") or source.get("credential")}
         gathered = _GatheredRows(name, room=room)
         names: tuple[str, ...] = ()
-        windows = read_query_windows(self._postgres, given, call.site, size=file_tables.BATCH_ROWS)
+        windows = read_query_windows(
+            self._postgres, query_source, call.site, size=file_tables.BATCH_ROWS
+        )
         async with aclosing(windows):
             async for columns, window, kinds in windows:
                 names = columns
@@ -259,8 +261,8 @@ class InputReader:
         for index, part in enumerate(parts):
             is_held = isinstance(part, dict) and not references.is_reference(part)
             inner = part.get("ref") if is_held else None
-            given = inner if references.is_reference(inner) else part
-            value = await self._references.load_part(given, call.site)
+            part_source = inner if references.is_reference(inner) else part
+            value = await self._references.load_part(part_source, call.site)
             row_table = row_tables.read_row_table(value)
             if row_table is None:
                 text = f"part {index} of input '{name}' holds no rows"

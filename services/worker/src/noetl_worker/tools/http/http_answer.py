@@ -77,15 +77,15 @@ class HttpAnswer(Struct, frozen=True, kw_only=True):
     elapsed_s: float
 
 
-def parse_response_type(given: Any) -> ResponseType:
+def parse_response_type(field_value: Any) -> ResponseType:
     """Check the field `response_type`; raises `ToolFailure`."""
-    if given is None:
+    if field_value is None:
         return "auto"
-    if given not in _RESPONSE_TYPES:
+    if field_value not in _RESPONSE_TYPES:
         known_names = ", ".join(_RESPONSE_TYPES)
-        text = f"field 'response_type': {given!r} is none of {known_names}"
+        text = f"field 'response_type': {field_value!r} is none of {known_names}"
         raise ToolFailure(build_error("validation", text, source="http"))
-    response_type: ResponseType = given
+    response_type: ResponseType = field_value
     return response_type
 
 
@@ -149,10 +149,10 @@ class BodyInflater:
         """Return what is still packed; a gzip body may have several members."""
         if not self._unpacker.eof:
             return bytes(self._unpacker.unconsumed_tail)
-        rest = bytes(self._unpacker.unused_data) if self._is_gzip else b""
-        if rest:
+        packed_bytes = bytes(self._unpacker.unused_data) if self._is_gzip else b""
+        if packed_bytes:
             self._unpacker = None
-        return rest
+        return packed_bytes
 
     def _choose_window(self, packed: bytes) -> int:
         if self._is_gzip:
@@ -255,8 +255,8 @@ def extract_body_start(answer: HttpAnswer, mask: SecretMask) -> str:
     except (UnicodeDecodeError, LookupError):
         return ""
     # What is cut first may end inside a secret: only so much is masked, and less is kept.
-    shown = mask.mask_text(text[:_MASKED_CHARACTERS_MAX])
-    return shorten_text(" ".join(shown.split()), _START_CHARACTERS_MAX)
+    masked_text = mask.mask_text(text[:_MASKED_CHARACTERS_MAX])
+    return shorten_text(" ".join(masked_text.split()), _START_CHARACTERS_MAX)
 
 
 def check_lines_type(response_type: ResponseType) -> None:
@@ -282,18 +282,18 @@ async def stream_lines(
         text = f"the answer of {url} is packed as '{packing}': gzip and deflate are read"
         raise ToolFailure(build_error("parse", text, source="http"))
     inflate = BodyInflater(packing, url=url, bytes_max=_BYTES_MAX) if packing in _PACKED else None
-    rest = b""
+    unfinished_line = b""
     async for piece in pieces:
-        *lines, rest = (rest + (piece if inflate is None else inflate.inflate_piece(piece))).split(
-            b"\n"
-        )
-        if len(rest) > CHUNK_BYTES_MAX:
+        *lines, unfinished_line = (
+            unfinished_line + (piece if inflate is None else inflate.inflate_piece(piece))
+        ).split(b"\n")
+        if len(unfinished_line) > CHUNK_BYTES_MAX:
             text = f"a line of the answer of {url} is longer than {CHUNK_BYTES_MAX} bytes"
             raise ToolFailure(build_error("payload_too_large", text, source="http"))
         await _write_lines(lines, sink, url)
     if inflate is not None:
         inflate.check_complete()
-    await _write_lines([rest], sink, url)
+    await _write_lines([unfinished_line], sink, url)
 
 
 async def _write_lines(lines: list[bytes], sink: RowSink, url: str) -> None:

@@ -117,7 +117,9 @@ def keep_json_as_text(plan: StatementPlan, columns: Iterable[str]) -> StatementP
     """Leave JSON columns the texts that they are, for a target that reads such a text."""
     names = set(columns)
     readers = tuple(
-        (name, read) for name, read in plan.readers if read is not read_json or name not in names
+        (name, reader)
+        for name, reader in plan.readers
+        if reader is not read_json or name not in names
     )
     return structs.replace(plan, readers=readers)
 
@@ -131,18 +133,24 @@ def build_rows(
     JSON form.
     """
     rows = [dict(record.items()) for record in records]
-    for name, read in plan.readers:
+    for name, reader in plan.readers:
         at = 0
         try:
             for at, row in enumerate(rows):  # noqa: B007 - it is told when a value cannot be read
                 if row[name] is not None:
-                    row[name] = read(row[name])
-        except (ValueError, TypeError, OverflowError, RecursionError, msgspec.MsgspecError) as one:
+                    row[name] = reader(row[name])
+        except (
+            ValueError,
+            TypeError,
+            OverflowError,
+            RecursionError,
+            msgspec.MsgspecError,
+        ) as problem:
             text = (
-                f"column '{name}', row {rows_before + at + 1}: the value has no JSON form ({one}): "
-                "cast it to text in the query"
+                f"column '{name}', row {rows_before + at + 1}: the value has no JSON form "
+                f"({problem}): cast it to text in the query"
             )
-            raise ToolFailure(build_error("schema", text, source="postgres")) from one
+            raise ToolFailure(build_error("schema", text, source="postgres")) from problem
     return rows
 
 
@@ -150,8 +158,8 @@ def build_unread_failure(plan: StatementPlan, problem: Exception) -> ToolFailure
     """Tell which columns hold a value that the client cannot read."""
     columns = plan.doubtful or plan.columns
     names = ", ".join(f"'{name}'" for name in columns)
-    what = f"column {names}" if len(columns) == 1 else f"one of the columns {names}"
-    text = f"{what} holds a value that cannot be read ({problem}): cast it to text in the query"
+    subject = f"column {names}" if len(columns) == 1 else f"one of the columns {names}"
+    text = f"{subject} holds a value that cannot be read ({problem}): cast it to text in the query"
     return ToolFailure(build_error("schema", text, source="postgres"))
 
 
@@ -337,7 +345,7 @@ def _build_plan(prepared: "PreparedStatement[Any]", *, is_checked: bool) -> Stat
         binders=tuple(get_binder(name) for name in types),
         parameter_types=types,
         columns=tuple(column.name for column in attributes),
-        readers=tuple((name, read) for name, read in readers.items() if read is not None),
+        readers=tuple((name, reader) for name, reader in readers.items() if reader is not None),
         types=arrow_types.list_column_types(attributes),
         doubtful=tuple(
             column.name

@@ -97,12 +97,14 @@ def parse_one_statement(query: Any, params: Any) -> sql_statements.Statement:
 
 
 async def read_query_windows(
-    postgres: PostgresTool, given: dict[str, Any], site: UnitScope, *, size: int
+    postgres: PostgresTool, query_source: dict[str, Any], site: UnitScope, *, size: int
 ) -> AsyncGenerator[Window, None]:
     """Yield the windows of `{auth, query, params}`; raises `ToolFailure`."""
     try:
-        async with lease_session(postgres, given.get("auth"), site) as session:
-            windows = read_windows(session, given.get("query"), given.get("params"), size=size)
+        async with lease_session(postgres, query_source.get("auth"), site) as session:
+            windows = read_windows(
+                session, query_source.get("query"), query_source.get("params"), size=size
+            )
             async with aclosing(windows):
                 async for window in windows:
                     yield window

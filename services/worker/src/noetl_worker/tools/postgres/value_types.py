@@ -199,10 +199,10 @@ def bind_values(
             bound.append(None if value is None else convert(value))
     except (ValueError, TypeError, InvalidOperation) as problem:
         index = len(bound)
-        shown = format_text(values[index])[:80]
+        value_text = format_text(values[index])[:80]
         raise UnfitValue(
             f"parameter ${index + 1} is of type {type_names[index]}, "
-            f"which {shown!r} is not: {problem}"
+            f"which {value_text!r} is not: {problem}"
         ) from problem
     return bound
 

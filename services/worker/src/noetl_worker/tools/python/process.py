@@ -48,27 +48,29 @@ class OutputParser:
 
     def feed_bytes(self, data: bytes, log: TaskLogPort) -> bool:
         """Take bytes; tell whether the end of a call was among them."""
-        waiting, has_ended = self._waiting + data, False
-        at = waiting.rfind(b"\n") + 1
-        records = _read_records(waiting[:at])
+        buffer, has_ended = self._waiting + data, False
+        at = buffer.rfind(b"\n") + 1
+        records = _read_records(buffer[:at])
         for record in records:
             has_ended |= self._take_record(record, log)
         if not records:
             at = 0
-        while (mark := waiting.find(MARK, at)) >= 0:
+        while (mark := buffer.find(MARK, at)) >= 0:
             if mark > at:
-                self._gather_bytes(self._stream, waiting[at:mark], log)
+                self._gather_bytes(self._stream, buffer[at:mark], log)
             at = mark
-            end = waiting.find(b"\n", mark)
+            end = buffer.find(b"\n", mark)
             if end < 0:
                 break
-            has_ended |= self._take_marked(waiting[mark + 1 : end], log)
+            has_ended |= self._take_marked(buffer[mark + 1 : end], log)
             at = end + 1
-        rest = waiting[at:]
-        if rest and (not rest.startswith(MARK) or len(rest) > _RECORD_BYTES_MAX):
-            self._gather_bytes(self._stream, rest, log)
-            rest = b""
-        self._waiting = rest
+        unread_bytes = buffer[at:]
+        if unread_bytes and (
+            not unread_bytes.startswith(MARK) or len(unread_bytes) > _RECORD_BYTES_MAX
+        ):
+            self._gather_bytes(self._stream, unread_bytes, log)
+            unread_bytes = b""
+        self._waiting = unread_bytes
         self._flush_ready(log)
         return has_ended
 

@@ -69,8 +69,8 @@ def _read_table(open_file: FileOpener, size: int, options: Any, *, bytes_max: in
             return pa.Table.from_batches(_limit_batches(reader, bytes_max), schema=reader.schema)
     except pa.ArrowInvalid as problem:
         if size > bytes_max:
-            what = f"a file of CSV that is no table block by block ({problem})"
-            raise build_too_large_error(what, size, bytes_max) from problem
+            subject = f"a file of CSV that is no table block by block ({problem})"
+            raise build_too_large_error(subject, size, bytes_max) from problem
     with open_file() as file:
         return pyarrow.csv.read_csv(file, convert_options=options)
 
@@ -149,5 +149,5 @@ def _any_matches(texts: pa.Array, pattern: str) -> bool:
 
 def _measure_longest(texts: pa.Array, removed: str = "^$") -> int:
     """Return how many characters the longest text has, apart from what is removed."""
-    left = compute.replace_substring_regex(texts, removed, "")
-    return compute.max(compute.utf8_length(left)).as_py() or 0
+    remaining_texts = compute.replace_substring_regex(texts, removed, "")
+    return compute.max(compute.utf8_length(remaining_texts)).as_py() or 0

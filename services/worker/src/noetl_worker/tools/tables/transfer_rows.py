@@ -156,10 +156,10 @@ def check_columns(columns: list[str], known_names: Mapping[str, Any], table: str
             raise build_unknown_failure(f"column of {table}", column, known_names)
 
 
-def build_unknown_failure(what: str, name: str, known_names: Iterable[str]) -> ToolFailure:
+def build_unknown_failure(noun: str, name: str, known_names: Iterable[str]) -> ToolFailure:
     """Say that a name is not known, and which one was probably meant."""
     hint = spelling.suggest_or_list(name, known_names, label="known:")
-    text = f"there is no {what} {name!r:.120}: {hint}"
+    text = f"there is no {noun} {name!r:.120}: {hint}"
     return ToolFailure(build_error("validation", text, source="transfer"))
 
 

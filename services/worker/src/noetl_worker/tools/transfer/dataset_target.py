@@ -181,8 +181,10 @@ class DatasetEnds:
 
     async def open_source(self, end: Mapping[str, Any], auth: Any, call: Call) -> SourceDataset:
         """Find the files of a source; raises `ToolFailure`."""
-        given = describe_end(end, auth)
-        return SourceDataset(await self._datasets.plan_source(given, call, field="source"), call)
+        dataset_fields = describe_end(end, auth)
+        return SourceDataset(
+            await self._datasets.plan_source(dataset_fields, call, field="source"), call
+        )
 
     async def open_target(
         self,
@@ -193,6 +195,6 @@ class DatasetEnds:
         mapping: Mapping[str, str] | None,
     ) -> TargetDataset:
         """Describe a target; raises `ToolFailure`."""
-        given = describe_end(end, auth)
-        plan = await self._datasets.describe_sink(given, call, field="target")
+        dataset_fields = describe_end(end, auth)
+        plan = await self._datasets.describe_sink(dataset_fields, call, field="target")
         return TargetDataset(plan, call, mapping)

@@ -78,13 +78,13 @@ class _TargetTable(Struct, frozen=True, kw_only=True):
 
 def is_spark_wanted(engine: Any, ends: TransferEnds) -> bool:
     """Decide who moves the rows; raises `ToolFailure` for an unknown engine."""
-    wanted = "auto" if engine is None else str(engine).lower()
-    if wanted not in ENGINES:
+    engine_name = "auto" if engine is None else str(engine).lower()
+    if engine_name not in ENGINES:
         raise _build_invalid_failure(
-            f"engine {wanted!r:.40} is not known: use {', '.join(ENGINES)}"
+            f"engine {engine_name!r:.40} is not known: use {', '.join(ENGINES)}"
         )
-    if wanted != "auto":
-        return wanted == "spark"
+    if engine_name != "auto":
+        return engine_name == "spark"
     data = ends.source.get("data")
     is_large = (
         ends.source["type"] == "data"
@@ -112,9 +112,9 @@ class SparkMover:
         # The connection that keeps the source's snapshot is held while executors copy, so it is
         # asked for when no other is held, and no other while it is.
         async with lease_session(self._postgres, ends.target_auth, call.site) as session:
-            done = await TransferEffect(session.connection, call).find_outcome()
-            if done is not None:
-                return done
+            earlier_outcome = await TransferEffect(session.connection, call).find_outcome()
+            if earlier_outcome is not None:
+                return earlier_outcome
             table = await _get_target(session, ends.target.get("table"))
             staging = await _create_staging(session, call, table)
         try:
@@ -202,13 +202,13 @@ class SparkMover:
             connection = session.connection
             async with hold_transaction(connection):
                 effect = TransferEffect(connection, call)
-                if (done := await effect.claim_effect()) is not None:
-                    return done
+                if (earlier_outcome := await effect.claim_effect()) is not None:
+                    return earlier_outcome
                 if ends.aim.mode == "replace":
                     await empty_table(session, table.quoted_name)
-                written = await write_staged_rows(session, staged, ends.aim)
+                row_count = await write_staged_rows(session, staged, ends.aim)
                 outcome: dict[str, Any] = {
-                    "rows_transferred": written,
+                    "rows_transferred": row_count,
                     "chunks": copied.tasks,
                     "records_fetched": copied.rows,
                     "engine": "spark",
@@ -240,10 +240,10 @@ async def _create_staging(session: PostgresSession, call: Call, table: _TargetTa
     key = _PREFIX + call.idempotency_key[:_KEY_CHARACTERS]
     name = f"{key}_{identity.mint_token()[:8]}"
     connection = session.connection
-    left = await connection.fetch(
+    earlier_tables = await connection.fetch(
         _QUERIES["list_staging"], table.schema, key.replace("_", r"\_") + "%"
     )
-    for row in left:
+    for row in earlier_tables:
         await _drop_table(session, table.schema, row["name"])
     columns = format_definitions(table.columns)
     await connection.execute(

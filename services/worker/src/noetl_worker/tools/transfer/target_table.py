@@ -123,15 +123,16 @@ async def _check_keys(session: PostgresSession, staged: StagedRows, aim: Transfe
         "texts": ", ".join(f"{sql_ident(key)}::text as {sql_ident(key)}" for key in keys),
         "absent": " or ".join(f"{sql_ident(key)} is null" for key in keys),
     }
-    for name, what in (
+    for name, problem in (
         ("find_missing", "a row of the source has no whole key"),
         ("find_repeated", "several rows of the source have the key"),
     ):
         row = await session.connection.fetchrow(_QUERIES[name].format(**parts))
         if row is not None:
-            shown = ", ".join(f"{key} = {value}" for key, value in row.items())
+            key_text = ", ".join(f"{key} = {value}" for key, value in row.items())
             text = (
-                f"{what} ({shown:.200}): aggregate or filter the source, so that each key is once"
+                f"{problem} ({key_text:.200}): aggregate or filter the source, so that each "
+                "key is once"
             )
             raise ToolFailure(build_error("schema", text, source="transfer"))
 

@@ -288,22 +288,22 @@ class TimedLines:
 
     def __init__(self) -> None:
         self.last = ""
-        self._seen = b""
-        self._rest = b""
+        self._last_stamp = b""
+        self._unfinished_line = b""
         self._is_within = False
 
     def begin_connection(self) -> str:
         """Begin a connection anew, from the last line; return its time."""
-        self._seen, self._rest, self._is_within = self.last.encode(), b"", False
+        self._last_stamp, self._unfinished_line, self._is_within = self.last.encode(), b"", False
         return self.last
 
     def feed_bytes(self, data: bytes) -> bytes:
         """Take more bytes; return the lines that they end, and of a very long line what came."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        *lines, self._unfinished_line = (self._unfinished_line + data).split(b"\n")
         text = b"".join(map(self._end_line, lines))
-        if len(self._rest) > _LINE_BYTES_MAX:
-            text += self._end_line(self._rest)[:-1]
-            self._rest, self._is_within = b"", True
+        if len(self._unfinished_line) > _LINE_BYTES_MAX:
+            text += self._end_line(self._unfinished_line)[:-1]
+            self._unfinished_line, self._is_within = b"", True
         return text
 
     def _end_line(self, line: bytes) -> bytes:
@@ -311,7 +311,7 @@ class TimedLines:
             self._is_within = False
             return line + b"\n"
         stamp, _, text = line.partition(b" ")
-        if self._seen and stamp <= self._seen:
+        if self._last_stamp and stamp <= self._last_stamp:
             return b""
         self.last = stamp.decode(errors="replace")
         return text + b"\n"
@@ -319,8 +319,10 @@ class TimedLines:
 
 def _select_files(files: WorkFiles, tell: Callable[[str], None]) -> list[WorkFile]:
     """Return the files that a Secret has room for; those of the task come first."""
-    own = {file.path: file for file in files.own}
-    paths = [path for path in list_files(files.folder) if path not in own and path != RESULT_NAME]
+    own_files = {file.path: file for file in files.own}
+    paths = [
+        path for path in list_files(files.folder) if path not in own_files and path != RESULT_NAME
+    ]
     size_bytes = sum((files.folder / path).stat().st_size for path in paths)
     if size_bytes + sum(len(file.content) for file in files.own) > kubernetes_job.FILES_BYTES_MAX:
         tell(
@@ -328,10 +330,10 @@ def _select_files(files: WorkFiles, tell: Callable[[str], None]) -> list[WorkFil
             "Secret holds: the container has none of them"
         )
         return list(files.own)
-    read = [
+    folder_files = [
         WorkFile(path=path, content=Path(files.folder, path).read_bytes()) for path in sorted(paths)
     ]
-    return [*read, *files.own]
+    return [*folder_files, *files.own]
 
 
 def _check_result(end: ContainerEnd) -> ContainerEnd:
