@@ -88,12 +88,12 @@ def _has_vector_module(java: Path) -> bool:
 def _run_java(java: Path, *arguments: str) -> tuple[int, str]:
     """Run a Java briefly; return its exit code and what it printed."""
     try:
-        ran = subprocess.run(  # noqa: S603 - a Java that the operator or the wheel put there
+        completed_process = subprocess.run(  # noqa: S603 - a Java that the operator or the wheel put there
             [str(java), *arguments], capture_output=True, text=True, timeout=_PROBE_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return 1, ""
-    return ran.returncode, ran.stderr + ran.stdout
+    return completed_process.returncode, completed_process.stderr + completed_process.stdout
 
 
 def _write_wrapper(java: Path, folder: Path) -> Path:

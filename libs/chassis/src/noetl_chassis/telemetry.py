@@ -112,9 +112,11 @@ def start_telemetry(
         tracers.add_span_processor(BatchSpanProcessor(exporters.spans))
         readers.append(PeriodicExportingMetricReader(exporters.measurements))
         lines.add_log_record_processor(BatchLogRecordProcessor(exporters.lines))
-        written = _build_line_formatter(service=service, instance=instance, log_format="json")
+        line_formatter = _build_line_formatter(
+            service=service, instance=instance, log_format="json"
+        )
         logging.getLogger().addHandler(
-            LogExportHandler(lines.get_logger(instruments.SCOPE), written)
+            LogExportHandler(lines.get_logger(instruments.SCOPE), line_formatter)
         )
     meters = MeterProvider(
         readers,
@@ -335,7 +337,7 @@ class LogExportHandler(logging.Handler):
 
 
 def _find_severity(level: int) -> SeverityNumber:
-    for least, severity in _SEVERITY_BY_LEVEL:
-        if level >= least:
+    for level_min, severity in _SEVERITY_BY_LEVEL:
+        if level >= level_min:
             return severity
     return SeverityNumber.DEBUG
