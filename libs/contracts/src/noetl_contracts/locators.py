@@ -128,8 +128,10 @@ def build_resource_locator(
         raise LocatorError(f"{unknown[0]!r} is no place: use {', '.join(LOCALITY_KEYS)}")
     if kind in OWNER_KEYS or kind in LOCALITY_KEYS or not identity:
         raise LocatorError(f"{kind!r} cannot be a kind, or has no identity behind it")
-    where = [part for key in LOCALITY_KEYS if key in places for part in (key, places[key])]
-    return build_locator("tenant", tenant_id, "org", organization_id, *where, kind, *identity)
+    locality_parts = [part for key in LOCALITY_KEYS if key in places for part in (key, places[key])]
+    return build_locator(
+        "tenant", tenant_id, "org", organization_id, *locality_parts, kind, *identity
+    )
 
 
 def build_worker_locator(
@@ -152,15 +154,17 @@ def build_process_locator(
         return build_resource_locator(tenant_id, organization_id, kind, "sha256", digest)
 
 
-def find_distance(one: Mapping[str, str], other: Mapping[str, str]) -> str:
+def find_distance(locality: Mapping[str, str], other: Mapping[str, str]) -> str:
     """Return the nearest of `DISTANCES` that two localities share; `any` when they share none.
 
     Two nodes of one name are one node only where all that is known of their surroundings agrees.
     """
     for key in DISTANCES[:-1]:
         around = LOCALITY_KEYS[: LOCALITY_KEYS.index(key)]
-        is_same = key in one and one.get(key) == other.get(key)
-        if is_same and all(one[up] == other[up] for up in around if up in one and up in other):
+        is_same = key in locality and locality.get(key) == other.get(key)
+        if is_same and all(
+            locality[up] == other[up] for up in around if up in locality and up in other
+        ):
             return key
     return DISTANCES[-1]
 

@@ -78,13 +78,13 @@ def matches_subject(pattern: str, subject: str) -> bool:
 
 def do_patterns_overlap(first: str, second: str) -> bool:
     """Tell whether one subject could be both patterns'."""
-    mine, yours = first.split("."), second.split(".")
-    for own, other in zip(mine, yours, strict=False):
-        if ANY_TOKENS in (own, other):
+    first_tokens, second_tokens = first.split("."), second.split(".")
+    for first_token, second_token in zip(first_tokens, second_tokens, strict=False):
+        if ANY_TOKENS in (first_token, second_token):
             return True
-        if ANY_TOKEN not in (own, other) and own != other:
+        if ANY_TOKEN not in (first_token, second_token) and first_token != second_token:
             return False
-    return len(mine) == len(yours)
+    return len(first_tokens) == len(second_tokens)
 
 
 def parse_trigger_subject(subject: str) -> MessageSource | None:
