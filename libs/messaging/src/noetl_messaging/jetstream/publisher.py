@@ -42,12 +42,12 @@ class JetStreamPublisher:
 
     async def publish_batch(self, messages: Sequence[Message]) -> list[bool]:
         """Publish in windows of `IN_FLIGHT_MAX`; tell for each whether it was stored."""
-        stored: list[bool] = []
+        stored_flags: list[bool] = []
         for start in range(0, len(messages), IN_FLIGHT_MAX):
             if self._connection.check_connection() is not None:
-                return stored + [False] * (len(messages) - len(stored))
-            stored += await self._publish_window(messages[start : start + IN_FLIGHT_MAX])
-        return stored
+                return stored_flags + [False] * (len(messages) - len(stored_flags))
+            stored_flags += await self._publish_window(messages[start : start + IN_FLIGHT_MAX])
+        return stored_flags
 
     async def _publish_window(self, messages: Sequence[Message]) -> list[bool]:
         fitting = [message for message in messages if len(message.data) <= MESSAGE_BYTES_MAX]

@@ -127,7 +127,7 @@ class MemoryBroker:
 
     async def ensure_streams(self) -> list[str]:
         """Make what is missing; return its names."""
-        made = []
+        made_names = []
         for spec in self._declared.streams:
             if spec.name in self._streams:
                 continue
@@ -136,14 +136,14 @@ class MemoryBroker:
             self._streams[spec.name] = _MemoryStream(
                 spec, first=first, created_at=self._clock.now()
             )
-            made.append(spec.name)
+            made_names.append(spec.name)
         for consumer in self._declared.consumers:
             key = (consumer.stream, consumer.name)
             if key not in self._durables:
                 self._durables[key] = _MemoryDurable(consumer, first=0)
-                made.append(f"{consumer.stream}/{consumer.name}")
+                made_names.append(f"{consumer.stream}/{consumer.name}")
         self.signal_change()
-        return made
+        return made_names
 
     async def list_mismatches(self) -> list[str]:
         """Return one sentence for everything that is missing."""
@@ -218,8 +218,8 @@ class MemoryBroker:
     async def notify(self, subject: str) -> None:
         """Wake the listeners of a subject."""
         prefix, _, token = subject.rpartition(".")
-        for woken, heard in self._overhearing.get(prefix, []):
-            heard.append(token)
+        for woken, tokens in self._overhearing.get(prefix, []):
+            tokens.append(token)
             woken.set()
         for woken in self._listeners.get(subject, []):
             woken.set()
@@ -245,8 +245,8 @@ class MemoryBroker:
 
     async def broadcast(self, subject: str, data: bytes) -> None:
         """Send data to the listeners of a subject."""
-        for woken, heard in self._hearing.get(subject, []):
-            heard.append(data)
+        for woken, messages in self._hearing.get(subject, []):
+            messages.append(data)
             woken.set()
         for prefix, ears in self._hearing_below.items():
             if subject.startswith(f"{prefix}."):
@@ -384,14 +384,14 @@ class MemoryBroker:
 
 async def _iterate_heard(ears: list[_Ear[Heard]]) -> AsyncIterator[Heard]:
     """Yield what is put into an ear of its own, the oldest dropped, for as long as it is asked."""
-    woken, heard = ear = asyncio.Event(), deque[Heard](maxlen=OVERHEARD_MAX)
+    woken, queue = ear = asyncio.Event(), deque[Heard](maxlen=OVERHEARD_MAX)
     ears.append(ear)
     try:
         while True:
             await woken.wait()
             woken.clear()
-            while heard:
-                yield heard.popleft()
+            while queue:
+                yield queue.popleft()
     finally:
         ears.remove(ear)
 

@@ -74,9 +74,12 @@ def list_heard_subjects(user: WorkerUser) -> list[str]:
 
 def render_permissions(user: WorkerUser) -> str:
     """Render the permissions for a configuration of NATS Server."""
-    published = _render_list(list_published_subjects(user))
-    heard = _render_list(list_heard_subjects(user))
-    rules = f"  publish: {{ allow: [\n{published}  ] }}\n  subscribe: {{ allow: [\n{heard}  ] }}\n"
+    published_text = _render_list(list_published_subjects(user))
+    heard_text = _render_list(list_heard_subjects(user))
+    rules = (
+        f"  publish: {{ allow: [\n{published_text}  ] }}\n  subscribe: "
+        f"{{ allow: [\n{heard_text}  ] }}\n"
+    )
     return f"{{\n{rules}}}"
 
 
