@@ -65,7 +65,7 @@ def apply_frame(state: ExecutionState, at: Envelope, event: _Event) -> None:
 
 
 def _open_stage(state: ExecutionState, at: Envelope, event: loop_events.StageOpened) -> None:
-    opened = StageState(
+    stage_state = StageState(
         stage_id=event.stage_id,
         run_id=event.run_id,
         step=event.step,
@@ -76,7 +76,7 @@ def _open_stage(state: ExecutionState, at: Envelope, event: loop_events.StageOpe
         started_at=at.event_time,
         parent_stage_id=UNSET if event.parent_stage_id is None else event.parent_stage_id,
     )
-    state.stages[event.stage_id] = state.changes.stages[event.stage_id] = opened
+    state.stages[event.stage_id] = state.changes.stages[event.stage_id] = stage_state
 
 
 def _close_stage(state: ExecutionState, at: Envelope, event: loop_events.StageClosed) -> None:

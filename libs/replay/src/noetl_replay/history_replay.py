@@ -62,8 +62,8 @@ def build_replay_report(
     what is shown.
     """
     surfaces = replay.surfaces if projection == ALL else {projection: replay.surfaces[projection]}
-    chosen = rows.select_checksum_surfaces(surfaces)
-    data = codec.encode_json([show_state(replay.state), chosen])
+    chosen_rows = rows.select_checksum_surfaces(surfaces)
+    data = codec.encode_json([show_state(replay.state), chosen_rows])
     state, plain = codec.decode_json(data if conceal is None else conceal(data))
     return {
         **describe_state(replay.state),

@@ -290,15 +290,15 @@ def _build_parent_facet(lineage: LineageState) -> ParentFacet | UnsetType:
 def _list_outputs(
     lineage: LineageState, run: OpenLineageRun, data: StepData | None
 ) -> list[OutputDataset]:
-    written = [
+    written_datasets = [
         OutputDataset(namespace=dataset.namespace, name=dataset.name)
         for dataset in (data.writes if data is not None else ())
     ]
     if run.result is None:
-        return written
+        return written_datasets
     result = run.result
     return [
-        *written,
+        *written_datasets,
         OutputDataset(
             namespace=build_namespace(lineage),
             name=_build_result_name(lineage, run.step),

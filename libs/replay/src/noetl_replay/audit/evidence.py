@@ -152,14 +152,14 @@ class ArtifactIndex(Struct, frozen=True, kw_only=True):
 def build_payload_report(payloads: Sequence[PayloadCheck]) -> PayloadReport:
     """Order what was found of payloads, and count it."""
     ordered = sorted(payloads, key=lambda payload_check: payload_check.sha256)
-    resolved = sum(item.status == RESOLVED for item in ordered)
+    resolved_count = sum(item.status == RESOLVED for item in ordered)
     return PayloadReport(
         payloads=ordered,
         summary=PayloadSummary(
             payloads=len(ordered),
-            resolved=resolved,
-            unresolved=len(ordered) - resolved,
-            all_resolved=resolved == len(ordered),
+            resolved=resolved_count,
+            unresolved=len(ordered) - resolved_count,
+            all_resolved=resolved_count == len(ordered),
             checksum=codec.compute_checksum(ordered),
         ),
     )
@@ -206,13 +206,16 @@ def build_surface_checksums(
     exported_rows: ExportedRows, replay: Mapping[str, Any]
 ) -> SurfaceChecksums:
     """Compare both sides, surface by surface."""
-    ours = {
+    live_checksums = {
         surface: codec.compute_checksum(row_by_key)
         for surface, row_by_key in index_rows_by_key(exported_rows.rows).items()
     }
-    theirs = dict(replay["projection_checksums"])
+    replayed_checksums = dict(replay["projection_checksums"])
     return SurfaceChecksums(
-        algorithm=ALGORITHM, live=ours, replayed=theirs, is_equal=ours == theirs
+        algorithm=ALGORITHM,
+        live=live_checksums,
+        replayed=replayed_checksums,
+        is_equal=live_checksums == replayed_checksums,
     )
 
 
