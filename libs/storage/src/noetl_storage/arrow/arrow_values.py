@@ -114,8 +114,8 @@ def _convert_floats(column: pa.Array) -> list[Any]:
 def _read_as_integers(column: pa.Array) -> list[Any]:
     """Read times as the numbers that they are: not all have a value of Python's."""
     width = pa.int32() if column.type.bit_width == 32 else pa.int64()  # noqa: PLR2004 - bits
-    counted: list[Any] = column.view(width).to_pylist()
-    return counted
+    numbers: list[Any] = column.view(width).to_pylist()
+    return numbers
 
 
 def _convert_dates(column: pa.Array) -> list[Any]:
@@ -148,9 +148,9 @@ def _cast_to_microseconds(column: pa.Array) -> pa.Array | None:
         return None
 
 
-def _find_min_max(counted: pa.Array) -> tuple[int, int] | None:
+def _find_min_max(numbers: pa.Array) -> tuple[int, int] | None:
     """Return the least and the greatest of what is there."""
-    ends = pyarrow.compute.min_max(counted).as_py()
+    ends = pyarrow.compute.min_max(numbers).as_py()
     return None if ends["min"] is None else (ends["min"], ends["max"])
 
 

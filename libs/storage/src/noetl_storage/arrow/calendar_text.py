@@ -120,7 +120,7 @@ def parse_interval(text: str) -> tuple[int, int, int]:
     match = _TIME_SPAN.fullmatch(text.strip())
     if match is None or text.strip().lstrip("-") in {"P", "PT"} or text.strip().endswith("T"):
         raise ValueError("it is no interval like P1Y2M3DT4H5M6.7S")
-    part = {name: int(match[name] or 0) for name in _COUNTED}
+    part = {name: int(match[name] or 0) for name in _SPAN_UNITS}
     months = 12 * part["years"] + part["months"]
     days = 7 * part["weeks"] + part["days"]
     fraction_ns = int((match["fraction"] or "").ljust(9, "0") or 0)
@@ -131,7 +131,7 @@ def parse_interval(text: str) -> tuple[int, int, int]:
     return sign * months, sign * days, sign * clock
 
 
-_COUNTED = ("years", "months", "weeks", "days", "hours", "minutes", "seconds")
+_SPAN_UNITS = ("years", "months", "weeks", "days", "hours", "minutes", "seconds")
 
 
 def _format_clock_part(nanoseconds: int) -> str:
@@ -184,9 +184,9 @@ def _parse_offset_s(zone: str | None) -> int:
 
 def is_in_python_range(low: int, high: int, unit: str) -> bool:
     """Tell whether moments counted in a unit after 1970 are all such that Python holds."""
-    least, most = (datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC))
+    earliest, latest = (datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC))
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     scale = UNIT_PER_S[unit]
-    first = (least - epoch) // timedelta(seconds=1) * scale
-    last = (most - epoch) // timedelta(seconds=1) * scale
+    first = (earliest - epoch) // timedelta(seconds=1) * scale
+    last = (latest - epoch) // timedelta(seconds=1) * scale
     return first <= low and high <= last

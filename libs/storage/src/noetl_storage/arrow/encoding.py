@@ -185,11 +185,11 @@ def _build_exact_array(
 
 def _build_array_by_values(values: list[Any]) -> tuple[Any, bool]:
     kinds = {type(value) for value in values} - {type(None)}
-    typed = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.large_string()}
-    if len(kinds) == 1 and (kind := kinds.pop()) in typed:
+    type_by_class = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.large_string()}
+    if len(kinds) == 1 and (kind := kinds.pop()) in type_by_class:
         fits = kind is not int or all(value is None or value in _INTEGERS for value in values)
         if fits:
-            return pa.array(values, typed[kind]), False
+            return pa.array(values, type_by_class[kind]), False
     texts = [None if value is None else codec.encode_json(value).decode() for value in values]
     return pa.array(texts, pa.large_string()), True
 
@@ -247,8 +247,8 @@ def has_plain_rows(schema: Any) -> bool:
     if not isinstance(tasks, dict) or len(tasks) != 1 or path != ["tasks", *tasks, "raw"]:
         return False
     # Columns that are named apart from the rows may be others, or in another order.
-    named = next(iter(tasks.values()))["raw"].get("columns")
-    return named is None or named == schema.names
+    column_names = next(iter(tasks.values()))["raw"].get("columns")
+    return column_names is None or column_names == schema.names
 
 
 class RowGroups:
@@ -258,12 +258,12 @@ class RowGroups:
     """
 
     def __init__(self, data: bytes, *, bytes_max: int = DECODED_BYTES_MAX) -> None:
-        opened = bounded_tables.open_table(data, bytes_max=bytes_max)
-        self._schema = opened.schema
-        self._parquet = opened if isinstance(opened, ParquetTable) else None
+        table = bounded_tables.open_table(data, bytes_max=bytes_max)
+        self._schema = table.schema
+        self._parquet = table if isinstance(table, ParquetTable) else None
         # Batches refer to the bytes: nothing is copied until it is used.
-        self._batches = [] if isinstance(opened, ParquetTable) else opened.read_batches()
-        self.count = opened.groups if isinstance(opened, ParquetTable) else len(self._batches)
+        self._batches = [] if isinstance(table, ParquetTable) else table.read_batches()
+        self.count = table.groups if isinstance(table, ParquetTable) else len(self._batches)
 
     def read_groups(self, first: int, end: int) -> Any:
         """Return the table of groups `first` up to `end`; raises `PayloadUnreadable`."""
@@ -294,11 +294,11 @@ def find_table(data: bytes) -> Any:
 
 
 def _decode_table(data: bytes, *, bytes_max: int) -> Any:
-    opened = bounded_tables.open_table(data, bytes_max=bytes_max)
-    about = opened.schema.metadata or {}
+    bounded_table = bounded_tables.open_table(data, bytes_max=bytes_max)
+    about = bounded_table.schema.metadata or {}
     if _KEYS_MARK not in about:
         raise PayloadUnreadable("a table in the payload store is not the result of a step")
-    table = opened.read_table()
+    table = bounded_table.read_table()
     weigh_rows(table, bytes_max=bytes_max)
     columns = [_decode_column(field, table.column(i)) for i, field in enumerate(table.schema)]
     rows: list[Any]

@@ -87,13 +87,13 @@ def _build_column_values(values: Sequence[Any], kind: pa.DataType) -> pa.Array: 
         return _build_dates(values, kind)
     if types.is_time(kind):
         width = pa.int32() if types.is_time32(kind) else pa.int64()
-        counted = _map_values(
+        numbers = _map_values(
             values, lambda text: calendar_text.parse_time(_check_text(text), kind.unit)
         )
-        return pa.array(counted, width).view(kind)
+        return pa.array(numbers, width).view(kind)
     if types.is_duration(kind):
-        counted = _map_values(values, lambda span: _parse_duration(span, kind.unit))
-        return pa.array(counted, pa.int64()).view(kind)
+        numbers = _map_values(values, lambda span: _parse_duration(span, kind.unit))
+        return pa.array(numbers, pa.int64()).view(kind)
     if types.is_interval(kind):
         return pa.array(_map_values(values, _parse_interval_value), kind)
     return _build_nested(values, kind)
@@ -281,8 +281,8 @@ def _build_structs(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         )
         for field in kind
     ]
-    absent = pa.array([value is None for value in values], pa.bool_())
-    return pa.StructArray.from_arrays(columns, fields=list(kind), mask=absent)
+    null_mask = pa.array([value is None for value in values], pa.bool_())
+    return pa.StructArray.from_arrays(columns, fields=list(kind), mask=null_mask)
 
 
 def _build_offsets(values: Sequence[Any]) -> pa.Array:

@@ -341,16 +341,16 @@ def _find_common_number(data_type: pa.DataType, other: pa.DataType) -> pa.DataTy
         return None
     if all(name in _INTEGER_BITS for name in names):
         signed = any(not name.startswith("u") for name in names)
-        needed = max(
+        bits_needed = max(
             _INTEGER_BITS[name] * (2 if signed and name.startswith("u") else 1) for name in names
         )
-        if needed <= 64:  # noqa: PLR2004 - the widest type of integers
-            return _SIMPLE[f"{'' if signed else 'u'}int{needed}"]
-    whole = max(size[0] for size in sizes if size)
+        if bits_needed <= 64:  # noqa: PLR2004 - the widest type of integers
+            return _SIMPLE[f"{'' if signed else 'u'}int{bits_needed}"]
+    whole_digits = max(size[0] for size in sizes if size)
     scale = max(size[1] for size in sizes if size)
-    if whole + scale > WIDE_DECIMAL_DIGITS_MAX:
+    if whole_digits + scale > WIDE_DECIMAL_DIGITS_MAX:
         return None
-    return build_decimal_type(whole + scale, scale)
+    return build_decimal_type(whole_digits + scale, scale)
 
 
 def _count_digits(kind: pa.DataType) -> tuple[int, int] | None:
@@ -380,8 +380,8 @@ def check_portable(table: pa.Table, format_: str = "arrow") -> None:
         if last is None or not table.num_rows:
             continue
         width = pa.int32() if field.type.bit_width == 32 else pa.int64()  # noqa: PLR2004 - bits
-        counted = pa.chunked_array([chunk.view(width) for chunk in column.chunks], width)
-        ends = pyarrow.compute.min_max(counted).as_py()
+        numbers = pa.chunked_array([chunk.view(width) for chunk in column.chunks], width)
+        ends = pyarrow.compute.min_max(numbers).as_py()
         if ends["min"] is not None and (ends["max"] >= last or ends["min"] <= -last):
             text = (
                 f"column '{field.name}' holds infinity or 24:00, which a column of type "

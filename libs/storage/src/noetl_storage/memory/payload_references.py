@@ -56,9 +56,9 @@ class MemoryPayloadReferences:
             if _is_of_owner(history[0], owner) and self._is_live(execution)
         ]
         started_at_times += [
-            stored.sent_at
-            for stored in self._store.request_by_id.values()
-            if stored.settled_at is None and _is_of_owner(stored.request, owner)
+            stored_request.sent_at
+            for stored_request in self._store.request_by_id.values()
+            if stored_request.settled_at is None and _is_of_owner(stored_request.request, owner)
         ]
         return min((moment for moment in started_at_times if moment is not None), default=None)
 

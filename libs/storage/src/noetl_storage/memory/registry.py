@@ -57,15 +57,17 @@ class MemoryPast:
         """Forget the past of executions that ended so long ago; return how many snapshots."""
         rows = self._store.row_by_key_by_surface.get("execution", {}).values()
         before = self._store.time_after(-ended_s)
-        ended = [
+        ended_executions = [
             row["execution_id"]
             for row in rows
             if row["execution_id"] in self._store.past_by_execution
             and row["ended_at"] is not None
             and row["ended_at"] < before
         ]
-        gone = [self._store.past_by_execution.pop(item) for item in ended[:executions_max]]
-        return sum(map(len, gone))
+        pruned_snapshots = [
+            self._store.past_by_execution.pop(item) for item in ended_executions[:executions_max]
+        ]
+        return sum(map(len, pruned_snapshots))
 
     async def forget_snapshots(self, execution_id: ExecutionId) -> None:
         """Forget what is remembered of an execution's past."""

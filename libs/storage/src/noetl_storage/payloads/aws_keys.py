@@ -56,8 +56,8 @@ class AwsKeys:
         response = self._call_kms(
             "encrypt", KeyId=self._key, Plaintext=key, EncryptionContext=dict(context)
         )
-        wrapped: bytes = response["CiphertextBlob"]
-        return wrapped
+        wrapped_key: bytes = response["CiphertextBlob"]
+        return wrapped_key
 
     def unwrap_key(self, key_id: str, wrapped: bytes, context: Mapping[str, str]) -> bytes:
         """Return a key; raises `PayloadKeyUnknown`, `PayloadSealBroken`, and as `wrap_key` does."""

@@ -247,19 +247,19 @@ class GarbageCollector:
         self, owner: Owner, content: str, open_: set[str], *, is_name: bool
     ) -> set[str]:
         """Return the open digests that an object leads to, over any number of others."""
-        reached: set[str] = set()
-        waiting = [(content, is_name)]
-        while waiting and open_:
-            next_one, is_next_name = waiting.pop()
+        reached_digests: set[str] = set()
+        pending_contents = [(content, is_name)]
+        while pending_contents and open_:
+            next_one, is_next_name = pending_contents.pop()
             pieces = self._shelf.stream_content(owner, next_one, is_name=is_next_name)
             try:
                 mentions = await payload_references.find_mentioned(pieces, open_)
             except PayloadUnreadable as failure:
                 raise _build_untold_error(owner, next_one, failure) from failure
             open_ -= mentions
-            reached |= mentions
-            waiting += [(digest, False) for digest in mentions]
-        return reached
+            reached_digests |= mentions
+            pending_contents += [(digest, False) for digest in mentions]
+        return reached_digests
 
     async def _apply_sweep(
         self,

@@ -62,10 +62,10 @@ class Objects(Protocol):
     def open_staging(self) -> IO[bytes]:
         """Open a place where a stream gathers before its key is known."""
 
-    def store_staged(self, key: str, staged: IO[bytes], media_type: str) -> None:
+    def store_staged(self, key: str, staging_file: IO[bytes], media_type: str) -> None:
         """Write what was staged, as `store_object` does."""
 
-    def discard_staged(self, staged: IO[bytes]) -> None:
+    def discard_staged(self, staging_file: IO[bytes]) -> None:
         """Close what was staged and leave nothing of it but what was stored."""
 
     def read_object(self, key: str) -> bytes:

@@ -42,12 +42,12 @@ def build_request_columns(request: Request) -> Columns:
     )
 
 
-def read_actor_column(stored: Any) -> Actor | None:
+def read_actor_column(column_value: Any) -> Actor | None:
     """Read who put a row; what this release does not understand is an unknown actor."""
-    if stored is None:
+    if column_value is None:
         return None
     try:
-        return codec.convert_value(stored, Actor)
+        return codec.convert_value(column_value, Actor)
     except msgspec.ValidationError:
         return UNKNOWN
 

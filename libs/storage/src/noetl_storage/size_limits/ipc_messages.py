@@ -61,12 +61,12 @@ class FlatTable:
             place = at + _REFERENCE_BYTES * (index + 1)
             yield FlatTable(self._data, place + _unpack_number(self._data, place, "<I"))
 
-    def read_numbers(self, slot: int, each: int) -> tuple[int, ...]:
+    def read_numbers(self, slot: int, numbers_per_item: int) -> tuple[int, ...]:
         """Return a list of structures of so many long numbers, laid side by side."""
         at = self._find_referred(slot)
         if at is None:
             return ()
-        count = _unpack_number(self._data, at, "<I") * each
+        count = _unpack_number(self._data, at, "<I") * numbers_per_item
         if at + _REFERENCE_BYTES + 8 * count > len(self._data):
             raise MalformedBytes("a list ends behind its message")
         return struct.unpack_from(f"<{count}q", self._data, at + _REFERENCE_BYTES)
@@ -188,16 +188,16 @@ def check_schema_size(data: bytes, *, bytes_max: int) -> None:
 def count_schema_bytes(schema: FlatTable, *, bytes_max: int) -> int:
     """Return about what a schema takes; raises `PayloadTooLarge`, `MalformedBytes`."""
     size = _count_key_value_bytes(schema, 2)
-    waiting = [schema.iterate_tables(1)]
-    while waiting:
-        field = next(waiting[-1], None)
+    open_levels = [schema.iterate_tables(1)]
+    while open_levels:
+        field = next(open_levels[-1], None)
         if field is None:
-            waiting.pop()
+            open_levels.pop()
             continue
         size += _count_field_bytes(field)
         if size > bytes_max:
             raise build_too_large_error("the schema of a table", size, bytes_max)
-        waiting.append(field.iterate_tables(5))
+        open_levels.append(field.iterate_tables(5))
     return size
 
 

@@ -90,20 +90,23 @@ class _GroupCounter:
 
     def settle_texts(self, groups: list[int]) -> None:
         """Find out what the headers of pages do not tell, where it may pass the bound."""
-        unsure = [count for count in self._counts if count.texts]
-        if self._fits_bound(unsure):
+        uncertain_counts = [count for count in self._counts if count.texts]
+        if self._fits_bound(uncertain_counts):
             return
-        for count in unsure:
+        for count in uncertain_counts:
             for texts in count.texts:
                 texts.measure_longest(self._source)
-        while not self._fits_bound(unsure):
-            count = unsure.pop()
-            others = self._size - count.least
+        while not self._fits_bound(uncertain_counts):
+            count = uncertain_counts.pop()
+            other_bytes = self._size - count.least
             for size in self._measure_leaf(count, groups):
-                self._set_checked_size(others + size)
+                self._set_checked_size(other_bytes + size)
 
-    def _fits_bound(self, unsure: list[LeafCount]) -> bool:
-        return self._size + sum(count.count_uncertain_bytes for count in unsure) <= self._bytes_max
+    def _fits_bound(self, uncertain_counts: list[LeafCount]) -> bool:
+        return (
+            self._size + sum(count.count_uncertain_bytes for count in uncertain_counts)
+            <= self._bytes_max
+        )
 
     def _set_checked_size(self, size: int) -> None:
         self._size = size
@@ -158,8 +161,8 @@ class _GroupCounter:
         # A row has any number of texts: they are counted as they are written.
         size = count.least
         for texts in count.texts:
-            for more in texts.iterate_sizes(self._source, count.leaf):
-                size += more
+            for text_bytes in texts.iterate_sizes(self._source, count.leaf):
+                size += text_bytes
                 yield size
 
     def _measure_by_rows(self, count: LeafCount, groups: list[int]) -> Iterator[int]:

@@ -48,18 +48,18 @@ class DeltaLengths:
             yield _check_length(last)
         try:
             while lengths_left > 0:
-                least, at = read_varint(self._data, at)
+                encoded_minimum, at = read_varint(self._data, at)
                 widths, at = self._data[at : at + self._parts], at + self._parts
                 for part in range(self._parts):
                     width = widths[part]
                     if lengths_left <= 0:
                         break
-                    packed, at = self._read_packed(at, width)
+                    packed_steps, at = self._read_packed(at, width)
                     for step in _unpack_steps(
-                        packed, width, min(lengths_left, self._block // self._parts)
+                        packed_steps, width, min(lengths_left, self._block // self._parts)
                     ):
                         last = (
-                            last + _decode_zigzag(least) + step + 0x80000000 & 0xFFFFFFFF
+                            last + _decode_zigzag(encoded_minimum) + step + 0x80000000 & 0xFFFFFFFF
                         ) - 0x80000000
                         yield _check_length(last)
                     lengths_left -= self._block // self._parts
@@ -86,11 +86,11 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
         shift += 7
 
 
-def _unpack_steps(packed: int, width: int, count: int) -> Iterator[int]:
+def _unpack_steps(packed_steps: int, width: int, count: int) -> Iterator[int]:
     mask = (1 << width) - 1
     for _ in range(count):
-        yield packed & mask
-        packed >>= width
+        yield packed_steps & mask
+        packed_steps >>= width
 
 
 def _decode_zigzag(encoded_number: int) -> int:
@@ -164,10 +164,10 @@ def _count_grouped_bytes(data: bytes, form: tuple[int, int, int], lengths: list[
     width, mask, places_left = form
     size = 0
     for start in range(0, len(data), width):
-        packed = int.from_bytes(data[start : start + width], "little")
+        packed_places = int.from_bytes(data[start : start + width], "little")
         for _ in range(min(8, places_left)):
-            size += lengths[packed & mask]
-            packed >>= width
+            size += lengths[packed_places & mask]
+            packed_places >>= width
         places_left -= 8
     return size
 
@@ -214,10 +214,10 @@ def _read_to_end(lengths: DeltaLengths) -> None:
 def join_split_values(values: bytes, width: int) -> bytes:
     """Put values together of which all first bytes stand first, then all second ones, and so on."""
     count = len(values) // max(1, width)
-    joined = bytearray(count * width)
+    joined_values = bytearray(count * width)
     for place in range(width):
-        joined[place::width] = values[place * count : (place + 1) * count]
-    return bytes(joined)
+        joined_values[place::width] = values[place * count : (place + 1) * count]
+    return bytes(joined_values)
 
 
 class DictionaryTexts(Struct, kw_only=True):

@@ -65,10 +65,10 @@ class PostgresLineage:
         key = int(behind.execution_id)
         versions, ordinals = [row.version for row in rows], [row.ordinal for row in rows]
         async with self._database.open_transaction() as transaction:
-            moved = await transaction.fetch_rows(
+            moved_rows = await transaction.fetch_rows(
                 _QUERIES["move"], key, behind.kept_version, until, lineage_version, state
             )
-            if not moved:
+            if not moved_rows:
                 return False
             await transaction.execute_statement(
                 _QUERIES["remove_others"], key, behind.kept_version, until, versions, ordinals

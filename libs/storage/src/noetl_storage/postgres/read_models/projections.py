@@ -60,16 +60,16 @@ class PostgresProjections:
         if not positions:
             return []
         ordered = sorted((int(execution), *move) for execution, move in positions.items())
-        written = list_latest_rows(rows, of=positions.keys())
+        rows_by_surface = list_latest_rows(rows, of=positions.keys())
         moved_rows = await self._database.fetch_rows(
             _APPLY,
             shard,
             *([item[place] for item in ordered] for place in range(3)),
-            *(_to_storable(written[surface]) for surface in KEY_BY_SURFACE),
+            *(_to_storable(rows_by_surface[surface]) for surface in KEY_BY_SURFACE),
             list(results),
         )
-        moved = {str(record["execution_id"]) for record in moved_rows}
-        return [execution for execution in positions if execution not in moved]
+        moved_executions = {str(record["execution_id"]) for record in moved_rows}
+        return [execution for execution in positions if execution not in moved_executions]
 
     async def list_executions_behind(
         self,
@@ -108,9 +108,11 @@ class PostgresProjections:
         frames_max: int,
     ) -> tuple[list[dict[str, Any]], int]:
         """Return a window of an execution's frames in key order, and how many there are."""
-        chosen = (int(execution_id), None if stage_id is None else int(stage_id), status)
-        total = await self._database.get_value(_QUERIES["count_frames"], *chosen)
-        rows = await self._database.fetch_rows(_QUERIES["list_frames"], *chosen, offset, frames_max)
+        frame_filter = (int(execution_id), None if stage_id is None else int(stage_id), status)
+        total = await self._database.get_value(_QUERIES["count_frames"], *frame_filter)
+        rows = await self._database.fetch_rows(
+            _QUERIES["list_frames"], *frame_filter, offset, frames_max
+        )
         return [record_to_row(record) for record in rows], total
 
     async def bin_frames(self, execution_id: ExecutionId, *, bins_max: int) -> list[FrameBin]:
@@ -314,11 +316,11 @@ def _build_apply_query() -> str:
     statements = {surface: _QUERIES[f"upsert_{surface}"] for surface in KEY_BY_SURFACE}
     statements["result_ref"] = result_refs.WRITE
     for place, (surface, statement) in enumerate(statements.items(), start=_SURFACES_FROM):
-        written = statement.removesuffix(";")
-        for parameter, meant in (("$1::", f"${place}::"), ("$2::", _MOVED)):
-            assert written.count(parameter) == 1, surface
-            written = written.replace(parameter, meant)
-        parts.append(f"written_{surface} as (\n{written}\n),\n")
+        surface_statement = statement.removesuffix(";")
+        for parameter, replacement in (("$1::", f"${place}::"), ("$2::", _MOVED)):
+            assert surface_statement.count(parameter) == 1, surface
+            surface_statement = surface_statement.replace(parameter, replacement)
+        parts.append(f"written_{surface} as (\n{surface_statement}\n),\n")
     return _QUERIES["apply"].replace(_SURFACES, "".join(parts))
 
 

@@ -102,14 +102,14 @@ class PostgresSchedules:
 
     async def skip_times(self, schedule: Schedule, *, next_at: datetime | None) -> bool:
         """Move on without an execution; False when the schedule is no longer as it was read."""
-        moved = await self._database.get_value(
+        moved_id = await self._database.get_value(
             _QUERIES["pass_over"],
             int(schedule.schedule_id),
             schedule.revision,
             schedule.next_at,
             next_at,
         )
-        return moved is not None
+        return moved_id is not None
 
 
 def _build_schedule(row: asyncpg.Record) -> Schedule:
