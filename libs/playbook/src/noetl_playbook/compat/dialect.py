@@ -19,10 +19,12 @@ def write_undefined_mode(playbook: Playbook, mode: UndefinedMode) -> Playbook:
     return msgspec.structs.replace(playbook, executor=executor)
 
 
-def choose_undefined_mode(reading: DocumentReader, written: UndefinedMode | None) -> UndefinedMode:
+def choose_undefined_mode(
+    reading: DocumentReader, written_mode: UndefinedMode | None
+) -> UndefinedMode:
     """Tell what tests of missing values do: what is written, else what the dialect implies."""
-    if written is not None:
-        return written
+    if written_mode is not None:
+        return written_mode
     return "lenient" if reading.is_older else "strict"
 
 

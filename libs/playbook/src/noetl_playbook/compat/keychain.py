@@ -15,8 +15,8 @@ def rename_entry_type(
     """Rewrite `type` as `kind`; report an entry of an unknown kind, with the canonical form."""
     if raw.get("kind") is not None:
         return raw
-    written = raw.get("type")
-    kind = _KINDS.get(written, written) if isinstance(written, str) else None
+    written_type = raw.get("type")
+    kind = _KINDS.get(written_type, written_type) if isinstance(written_type, str) else None
     if kind is None or kind not in kinds:
         known_names = ", ".join(sorted(kinds))
         reading.report_problem(

@@ -68,8 +68,8 @@ def check_hidden_data(reading: DocumentReader, main: PlacedTask, entries: list[R
 def prepare_main_task(reading: DocumentReader, main: PlacedTask, entries: list[RetryEntry]) -> None:
     """Make the main task count its calls, collect, and take what the next call changes."""
     task = main.raw
-    written = task.get("set")
-    task["set"] = {**(written if isinstance(written, dict) else {}), "iter.calls": _COUNT}
+    set_block = task.get("set")
+    task["set"] = {**(set_block if isinstance(set_block, dict) else {}), "iter.calls": _COUNT}
     collecting = [entry for entry in entries if "collect" in entry.raw]
     for entry in collecting[1:]:
         reading.report_problem(
@@ -136,15 +136,15 @@ def _find_field(main: PlacedTask, key: str, aliases: dict[str, str]) -> str:
     alias = aliases.get(key, key)
     if alias in ("args", "with"):
         alias = "input"
-    written = next((entry for entry in raw if aliases.get(entry, entry) == alias), None)
+    written_key = next((entry for entry in raw if aliases.get(entry, entry) == alias), None)
     spec = raw.get("spec")
-    if written is None and isinstance(spec, dict):
+    if written_key is None and isinstance(spec, dict):
         inner = next((entry for entry in spec if aliases.get(entry, entry) == alias), None)
         if inner is not None:
             raw["spec"] = {name: item for name, item in spec.items() if name != inner}
             raw[alias] = spec[inner]
             main.moves[(alias,)] = (*main.path, "spec", inner)
-    return written or alias
+    return written_key or alias
 
 
 def _write_default(original: Any, value: Any, keys: tuple[str, ...]) -> Any:

@@ -106,7 +106,7 @@ def settle_event(source: str, *, name: str, equal: frozenset[str], step: str) ->
         free = _find_free_tokens(tokens, {"event": ""})
     except (jinja2.TemplateSyntaxError, RecursionError):
         return source
-    written = write_literal({"name": name, "step": step})
+    event_literal = write_literal({"name": name, "step": step})
     parts: list[str] = []
     skip_until = 0
     for position, (_, _, text) in enumerate(tokens):
@@ -116,7 +116,7 @@ def settle_event(source: str, *, name: str, equal: frozenset[str], step: str) ->
             parts.append(text)
             continue
         verdict, skip_until = _settle_comparison(tokens, position, equal)
-        parts.append(written if verdict is None else verdict)
+        parts.append(event_literal if verdict is None else verdict)
     return "".join(parts)
 
 
@@ -149,8 +149,8 @@ def extract_expression(source: str) -> str:
         raise NotAnExpressionError(error.message) from error
     if tree.value is None:
         raise NotAnExpressionError("the template is text around expressions")
-    (only,) = syntax.list_snippets(source)
-    return _strip_braces(only)
+    (snippet,) = syntax.list_snippets(source)
+    return _strip_braces(snippet)
 
 
 def _strip_braces(snippet: str) -> str:

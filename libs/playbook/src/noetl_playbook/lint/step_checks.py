@@ -109,13 +109,13 @@ def _check_producer(reading: DocumentReader, step: Step, path: Path) -> None:
         elif len(step.tool) > 1 or step.loop is not None:
             message = "a step that streams has one task and no loop"
             reading.report_problem("E403", inner_path, message, of_key=True)
-        for name, value, most in (
+        for name, value, maximum in (
             ("chunk_rows", task.stream.chunk_rows, None),
             ("max_ahead", task.stream.max_ahead, None),
             ("chunk_bytes", task.stream.chunk_bytes, CHUNK_BYTES_MAX),
         ):
-            if value < 1 or (most is not None and value > most):
-                bound = "is at least 1" if most is None else f"is between 1 and {most}"
+            if value < 1 or (maximum is not None and value > maximum):
+                bound = "is at least 1" if maximum is None else f"is between 1 and {maximum}"
                 reading.report_problem("E609", (*inner_path, name), f"{name} {bound}")
 
 

@@ -142,9 +142,9 @@ def _check_reachability(reading: DocumentReader, playbook: Playbook) -> None:
     if not playbook.workflow:
         return
     graph = plan.WorkflowGraph.from_playbook(playbook)
-    reached = graph.list_reachable(graph.entry) | {graph.entry}
+    reachable_steps = graph.list_reachable(graph.entry) | {graph.entry}
     for path, step in list_step_paths(reading, playbook):
-        if step.step not in reached:
+        if step.step not in reachable_steps:
             reading.report_problem(
                 "E205",
                 (*path, "step"),

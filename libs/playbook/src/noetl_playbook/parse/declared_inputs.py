@@ -66,9 +66,9 @@ def find_missing_inputs(
         for name, description in list(missing.items())[:_SHOWN_MAX]
     )
     word, verb = ("input", "is") if len(missing) == 1 else ("inputs", "are")
-    more = f" and {len(missing) - _SHOWN_MAX} more" if len(missing) > _SHOWN_MAX else ""
+    more_text = f" and {len(missing) - _SHOWN_MAX} more" if len(missing) > _SHOWN_MAX else ""
     return InputFault(
-        message=f"the playbook requires the {word} {names_text}{more}, which {verb} not given",
+        message=f"the playbook requires the {word} {names_text}{more_text}, which {verb} not given",
         hint=f"give a value, null too: --set {next(iter(missing))}=VALUE, or a key of `workload`",
         is_refused=True,
     )

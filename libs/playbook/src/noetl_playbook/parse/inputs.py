@@ -76,8 +76,8 @@ def find_model_input_fault(
     model: Mapping[str, Any], fields: Mapping[str, Any]
 ) -> InputFault | None:
     """Judge inputs by the canonical form of a playbook, as the catalog holds it."""
-    declared = {**dict.fromkeys(model.get("declared_inputs", ())), **model.get("workload", {})}
-    fault = find_input_fault(declared, model.get("inputs"), fields)
+    known_inputs = {**dict.fromkeys(model.get("declared_inputs", ())), **model.get("workload", {})}
+    fault = find_input_fault(known_inputs, model.get("inputs"), fields)
     if fault is None or not is_lenient(model):
         return fault
     return msgspec.structs.replace(fault, is_refused=False)
@@ -103,14 +103,14 @@ def _find_unknown_inputs(
         if not at and key == workload_keys.SCHEDULE:
             continue
         read_here = {path[len(at)] for path in reads if _is_prefix(at, path) and path != at}
-        near = spelling.find_nearest_word(key, {*declared, *read_here})
-        is_slip = near is not None and spelling.is_spelling_slip(key, near)
+        nearest_key = spelling.find_nearest_word(key, {*declared, *read_here})
+        is_slip = nearest_key is not None and spelling.is_spelling_slip(key, nearest_key)
         if not at or is_slip:
             yield _UnknownInput(
                 keys=keys,
                 declared=sorted(declared),
                 read_names=sorted(read_here),
-                near=near,
+                near=nearest_key,
                 is_slip=is_slip,
             )
 
@@ -131,8 +131,8 @@ def _build_fault(unknown: list[_UnknownInput]) -> InputFault:
     reads_text = f"it reads {_join_words(first.read_names) or 'none'}"
     if first.declared:
         reads_text = f"{place} has {_join_words(first.declared)}"
-    near = ".".join((*first.keys[:-1], first.near or ""))
-    suggestion = "" if first.near is None else f"did you mean {near!r}? otherwise "
+    nearest_path = ".".join((*first.keys[:-1], first.near or ""))
+    suggestion = "" if first.near is None else f"did you mean {nearest_path!r}? otherwise "
     return InputFault(
         message=f"the playbook has no {word} {names_text}; {reads_text}",
         hint=f"{suggestion}declare it under workload in the playbook, or leave it out",
@@ -141,8 +141,10 @@ def _build_fault(unknown: list[_UnknownInput]) -> InputFault:
 
 
 def _join_words(words: list[str]) -> str:
-    more = len(words) - _SHOWN_MAX
-    return ", ".join(words[:_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
+    unshown_count = len(words) - _SHOWN_MAX
+    return ", ".join(words[:_SHOWN_MAX]) + (
+        f" and {unshown_count} more" if unshown_count > 0 else ""
+    )
 
 
 def record_input_paths(playbook: Playbook, trees: Iterable[TemplateTree]) -> Playbook:

@@ -142,7 +142,9 @@ def _read_root(reading: DocumentReader, value: Any) -> Playbook | None:
     metadata = _read_metadata(reading, value.get("metadata"), ("metadata",))
     executor = _read_executor(reading, value.get("executor"), ("executor",))
     workload = _read_workload(reading, value)
-    declared = declared_inputs.read_declared_inputs(reading, value.get("inputs"), workload)
+    input_declarations = declared_inputs.read_declared_inputs(
+        reading, value.get("inputs"), workload
+    )
     variables = reading.read_mapping(value.get("vars"), ("vars",)) or {}
     reading.add_templates(variables, ("vars",))
     keychain = _read_entries(reading, value, "keychain", keychain_entries.read_keychain_entry)
@@ -155,7 +157,7 @@ def _read_root(reading: DocumentReader, value: Any) -> Playbook | None:
         executor=executor,
         workload=workload,
         vars=variables,
-        declared_inputs=declared,
+        declared_inputs=input_declarations,
         keychain=keychain,
         workbook=workbook,
         workflow=tuple(workflow),
@@ -211,11 +213,13 @@ def _write_first_step(value: dict[str, Any]) -> str:
     """Write the step that sets what root `vars` set, before the step that is the entry now."""
     variables = value["vars"] if isinstance(value["vars"], dict) else {}
     steps = value.get("workflow")
-    named = [step.get("step", step.get("name")) for step in steps or () if isinstance(step, dict)]
+    step_names = [
+        step.get("step", step.get("name")) for step in steps or () if isinstance(step, dict)
+    ]
     executor = value.get("executor")
     spec = executor.get("spec") if isinstance(executor, dict) else None
     entry = spec.get("entry_step") if isinstance(spec, dict) else None
-    entry = entry or ("start" if "start" in named else next(iter(named), "start"))
+    entry = entry or ("start" if "start" in step_names else next(iter(step_names), "start"))
     block = {f"ctx.{name}": item for name, item in variables.items()}
     step = {"step": "variables", "tool": {"kind": "noop"}, "set": block}
     following = {"next": {"arcs": [{"step": entry}]}}

@@ -290,15 +290,17 @@ def _check_keys(
     value: dict[str, Any],
     path: Path,
     known_names: Collection[str],
-    absent: dict[str, tuple[str, str]],
+    reason_by_key: dict[str, tuple[str, str]],
 ) -> None:
     """Report keys that nothing reads; of those that others know, say why there are none."""
     for key in value:
         if key in known_names:
             continue
-        if key in absent:
-            why, hint = absent[key]
-            reading.report_problem("E103", (*path, key), f"'{key}': {why}", hint=hint, of_key=True)
+        if key in reason_by_key:
+            reason, hint = reason_by_key[key]
+            reading.report_problem(
+                "E103", (*path, key), f"'{key}': {reason}", hint=hint, of_key=True
+            )
         else:
             reading.report_unknown((*path, key), known_names)
 
@@ -366,12 +368,12 @@ def _describe_spec(schema: Schema) -> Schema:
         "body_bytes_max": {**properties["body_bytes_max"], **bytes_max},
         "max_in_flight": {**properties["max_in_flight"], "minimum": 1, "maximum": IN_FLIGHT_MAX},
     }  # fmt: skip
-    named = {"properties": {"source": {"const": SOURCE}}, "required": ["subject"]}
+    named_source = {"properties": {"source": {"const": SOURCE}}, "required": ["subject"]}
     return {
         "description": schema["description"],
         "type": "object",
         "properties": properties,
         "required": ["source", "dispatch"],
         "additionalProperties": False,
-        "oneOf": [named, {"properties": {"source": {"type": "object"}, "subject": False}}],
+        "oneOf": [named_source, {"properties": {"source": {"type": "object"}, "subject": False}}],
     }

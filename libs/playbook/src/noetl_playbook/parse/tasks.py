@@ -37,11 +37,11 @@ def read_tasks(
     reading: DocumentReader, step: dict[str, Any], path: Path, *, step_name: str
 ) -> tuple[Task, ...]:
     """Read a step's pipeline; always at least one task unless something is wrong."""
-    placed = placed_tasks.list_placed_tasks(reading, step, path, step_name=step_name)
+    task_places = placed_tasks.list_placed_tasks(reading, step, path, step_name=step_name)
     inputs = step.get("input")
     optional_tasks = (
         read_task(reading, task.raw, task.path, step_name=step_name, defaults=inputs)
-        for task in placed
+        for task in task_places
     )
     tasks = tuple(task for task in optional_tasks if task is not None)
     _check_pipeline(reading, len(tasks), path)

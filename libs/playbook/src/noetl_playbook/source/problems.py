@@ -88,10 +88,10 @@ def format_path(path: Path) -> str:
 
 def format_problem(problem: Problem, *, file: str) -> str:
     """Write a problem as one line for people."""
-    where = f"{file}:{problem.line}:{problem.column}: {problem.severity} {problem.code}"
+    place_text = f"{file}:{problem.line}:{problem.column}: {problem.severity} {problem.code}"
     subject = f" {problem.path}" if problem.path else ""
     hint = f" ({problem.hint})" if problem.hint else ""
-    return f"{where}{subject}: {problem.message}{hint}"
+    return f"{place_text}{subject}: {problem.message}{hint}"
 
 
 CHARACTERS_MAX = 8_000
