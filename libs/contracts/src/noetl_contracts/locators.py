@@ -128,10 +128,8 @@ def build_resource_locator(
         raise LocatorError(f"{unknown[0]!r} is no place: use {', '.join(LOCALITY_KEYS)}")
     if kind in OWNER_KEYS or kind in LOCALITY_KEYS or not identity:
         raise LocatorError(f"{kind!r} cannot be a kind, or has no identity behind it")
-    locality_parts = [part for key in LOCALITY_KEYS if key in places for part in (key, places[key])]
-    return build_locator(
-        "tenant", tenant_id, "org", organization_id, *locality_parts, kind, *identity
-    )
+    parts = [part for key in LOCALITY_KEYS if key in places for part in (key, places[key])]
+    return build_locator("tenant", tenant_id, "org", organization_id, *parts, kind, *identity)
 
 
 def build_worker_locator(

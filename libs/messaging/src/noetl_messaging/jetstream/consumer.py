@@ -256,11 +256,9 @@ class JetStreamConsumer:
                 await self._wait_for_message(
                     min(LOOK_S, (until if may_leave else deadline) - _read_loop_time())
                 )
-            received_messages = self._take_received(
-                messages_max - len(messages), has_some=bool(messages)
-            )
-            messages += received_messages
-            if received_messages or self._request is None:
+            batch = self._take_received(messages_max - len(messages), has_some=bool(messages))
+            messages += batch
+            if batch or self._request is None:
                 continue
             if self._is_request_lost(deadline):
                 await self._unsubscribe_inbox()

@@ -40,7 +40,7 @@ _STEP = frozenset(TemplateContext) - {TemplateContext.WORKLOAD, TemplateContext.
 _CLAIMS = frozenset({TemplateContext.CLAIM})
 _AT_THE_BOUNDARY = frozenset({TemplateContext.ARC, TemplateContext.SET})
 # Where the names that do not exist everywhere do exist, in words and as places.
-_PLACES_BY_NAME: dict[str, tuple[frozenset[TemplateContext], str]] = {
+_SPOTS: dict[str, tuple[frozenset[TemplateContext], str]] = {
     "iter": (_ITEMS, "inside the step's tasks only"),
     **dict.fromkeys(("_prev", "_task", "_attempt", "results"),
                     (_BODY, "inside the step's tasks only")),
@@ -170,9 +170,7 @@ class NameView:
         return name_findings
 
     def _judge_name(self, name: str) -> NameFinding | None:
-        if name in language_names.FIXED_NAMES or (
-            name in _PLACES_BY_NAME and not self._is_defined(name)
-        ):
+        if name in language_names.FIXED_NAMES or (name in _SPOTS and not self._is_defined(name)):
             return self._find_misplaced(name)
         if self._is_defined(name) or name in self._known_names.fixed:
             return None
@@ -209,7 +207,7 @@ class NameView:
         return is_begun and name in self._known_names.step_names | self._known_names.ctx
 
     def _find_misplaced(self, name: str) -> NameFinding | None:
-        spots, place_text = _PLACES_BY_NAME.get(name, (frozenset(TemplateContext), ""))
+        spots, place_text = _SPOTS.get(name, (frozenset(TemplateContext), ""))
         if self._spot in spots | {TemplateContext.OTHER} and (
             not self._is_judged or self._fits_step(name)
         ):

@@ -190,10 +190,8 @@ def read_next(reading: DocumentReader, step: dict[str, Any], path: Path) -> Next
     if len(items) > ARCS_MAX:
         reading.report_problem("E601", (*inner_path, "arcs"), f"a step has at most {ARCS_MAX} arcs")
         items = items[:ARCS_MAX]
-    optional_arcs = (
-        read_arc(reading, item, (*inner_path, "arcs", i)) for i, item in enumerate(items)
-    )
-    return Next(spec=spec, arcs=tuple(arc for arc in optional_arcs if arc is not None))
+    arcs = (read_arc(reading, item, (*inner_path, "arcs", i)) for i, item in enumerate(items))
+    return Next(spec=spec, arcs=tuple(arc for arc in arcs if arc is not None))
 
 
 def read_arc(reading: DocumentReader, value: Any, path: Path) -> Arc | None:

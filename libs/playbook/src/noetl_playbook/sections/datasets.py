@@ -38,8 +38,8 @@ def gather_sink(
     elif kind not in SINK_KINDS:
         subject = "a step" if kind is None else f"a task of kind {kind}"
         text = (
-            f"{subject} writes no dataset: tasks of kind {', '.join(SINK_KINDS)} do, and the target "
-            "of a transfer"
+            f"{subject} writes no dataset: tasks of kind {', '.join(SINK_KINDS)} do, and the "
+            "target of a transfer"
         )
         reading.report_problem("E104", (*path, "sink"), text)
     else:

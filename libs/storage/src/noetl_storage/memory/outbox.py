@@ -60,26 +60,20 @@ class MemoryRequests:
     async def redrive_requests(self, *, older_than_s: float, requests_max: int) -> int:
         """Send requests again that no planner has settled; return how many."""
         before = self._store.now() - timedelta(seconds=older_than_s)
-        waiting_messages = {
-            (m.row.execution_id, m.row.subject) for m in self._store.message_by_id.values()
-        }
+        messages = {(m.row.execution_id, m.row.subject) for m in self._store.message_by_id.values()}
         stranded = [
-            stored_request
-            for stored_request in self._store.request_by_id.values()
-            if stored_request.settled_at is None
-            and stored_request.sent_at < before
-            and (stored_request.request.execution_id, stored_request.request.subject)
-            not in waiting_messages
+            entry
+            for entry in self._store.request_by_id.values()
+            if entry.settled_at is None
+            and entry.sent_at < before
+            and (entry.request.execution_id, entry.request.subject) not in messages
         ]
-        stranded = sorted(stranded, key=lambda stored_request: stored_request.sent_at)[
-            :requests_max
-        ]
-        for stored_request in stranded:
-            stored_request.sends += 1
-            stored_request.sent_at = self._store.now()
+        stranded = sorted(stranded, key=lambda entry: entry.sent_at)[:requests_max]
+        for entry in stranded:
+            entry.sends += 1
+            entry.sent_at = self._store.now()
             self._enqueue_request(
-                stored_request.request,
-                message_id=f"{stored_request.request.request_id}:{stored_request.sends}",
+                entry.request, message_id=f"{entry.request.request_id}:{entry.sends}"
             )
         return len(stranded)
 

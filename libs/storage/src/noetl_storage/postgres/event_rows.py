@@ -148,22 +148,20 @@ def build_stored_event(record: asyncpg.Record) -> StoredEvent:
     Where the sealed text is kept beside the columns, the columns are what queries read: those that
     say something else than the sealed fields are named as altered.
     """
-    column_event = _build_shown_event(record)
+    event = _build_shown_event(record)
     if record["exact"] is None:
-        return structs.replace(
-            column_event, altered=tuple(_list_stray_columns(record, column_event))
-        )
+        return structs.replace(event, altered=tuple(_list_stray_columns(record, event)))
     sealed = stored_event.decode_stored_event(record["exact"])
     strays = [
         name
-        for name in column_event.__struct_fields__
+        for name in event.__struct_fields__
         if name not in {"ingest_time", "altered", "concealed"}
-        and getattr(column_event, name) != _to_storable(getattr(sealed, name))
+        and getattr(event, name) != _to_storable(getattr(sealed, name))
     ]
     return structs.replace(
         sealed,
         ingest_time=record["created_at"],
-        altered=(*strays, *_list_stray_columns(record, column_event)),
+        altered=(*strays, *_list_stray_columns(record, event)),
     )
 
 
