@@ -19,7 +19,7 @@ TEXT = "x" * 100
 
 def outputs(bytes_max: int, mask: SecretMask | None = None) -> RowOutputs:
     place = PayloadOwner(tenant_id=TENANT, organization_id=ORGANIZATION)
-    payloads = TenantPayloads(MemoryPayloads(), place=place, remembered=PayloadCache(bytes_max=0))
+    payloads = TenantPayloads(MemoryPayloads(), place=place, cache=PayloadCache(bytes_max=0))
     return RowOutputs(payloads=payloads, mask=mask or SecretMask(), bytes_max=bytes_max)
 
 

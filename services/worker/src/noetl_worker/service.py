@@ -123,8 +123,8 @@ class Worker:
             return []
 
         def attend_offer(command: Command, data: bytes) -> None:
-            offered = self._attend_offer(presence_announcer.offers, command, data)
-            self._start_attending(group, offered, build_offer_subject(command))
+            attendance = self._attend_offer(presence_announcer.offers, command, data)
+            self._start_attending(group, attendance, build_offer_subject(command))
 
         host = OfferHost(
             beat=lambda: self._build_beat(presence_announcer, self._commands_max),

@@ -81,9 +81,13 @@ class Intake:
             for lane in self._list_lanes_in_turn():
                 if room > len(deliveries):
                     free = room - len(deliveries)
-                    came = await self._lanes[lane].fetch_batch(messages_max=free, wait_s=0.0)
-                    self._note_quiet_lane(lane, requested_count=free, received_count=len(came))
-                    deliveries += came
+                    lane_deliveries = await self._lanes[lane].fetch_batch(
+                        messages_max=free, wait_s=0.0
+                    )
+                    self._note_quiet_lane(
+                        lane, requested_count=free, received_count=len(lane_deliveries)
+                    )
+                    deliveries += lane_deliveries
         except MessagingUnavailable:
             if not (deliveries or has_some):
                 raise
@@ -126,12 +130,12 @@ class Intake:
     ) -> None:
         """Wait for each lane that is not waited for, as far as there is room."""
         for lane in self._list_idle_lanes():
-            most = 1 if lane in self._quiet else messages_max
-            if most > room:
+            lane_messages_max = 1 if lane in self._quiet else messages_max
+            if lane_messages_max > room:
                 return
-            room -= most
-            task = group.create_task(self._await_deliveries(lane, wait_s, most))
-            self._waits[lane] = _LaneWait(task=task, messages_max=most)
+            room -= lane_messages_max
+            task = group.create_task(self._await_deliveries(lane, wait_s, lane_messages_max))
+            self._waits[lane] = _LaneWait(task=task, messages_max=lane_messages_max)
 
     def _list_lanes_in_turn(self) -> list[int]:
         self._turns += 1

@@ -127,8 +127,8 @@ class TextShape:
             if name in self.fits and not _can_cast(texts, kind):
                 self.fits.discard(name)
         if "decimal" in self.fits:
-            whole = pc.replace_substring_regex(texts, r"^-|\..*$", "")
-            self.whole = max(self.whole, _measure_longest(whole))
+            whole_digits = pc.replace_substring_regex(texts, r"^-|\..*$", "")
+            self.whole = max(self.whole, _measure_longest(whole_digits))
             self.scale = max(
                 self.scale, _measure_longest(pc.replace_substring_regex(texts, r"^[^.]*\.?", ""))
             )

@@ -177,9 +177,9 @@ class CommitLog:
             case "overwrite":
                 return [], [item.path for item in visible]
             case "overwrite_partitions":
-                written = {_freeze_values(item.values) for item in commit.added}
-                replaced = [item.path for item in visible if _freeze_values(item.values) in written]
-                return [file for file in before.files if file.path not in set(replaced)], replaced
+                partitions = {_freeze_values(item.values) for item in commit.added}
+                paths = [item.path for item in visible if _freeze_values(item.values) in partitions]
+                return [file for file in before.files if file.path not in set(paths)], paths
             case _:
                 return before.files, []
 

@@ -69,7 +69,7 @@ def read_column_names(file: CsvFile) -> list[str]:
 
 def _read_head(file: CsvFile) -> tuple[list[str], int]:
     """Return the names of the columns, and how many rows are before the data, empty ones too."""
-    skipped, first = next(
+    empty_rows, first = next(
         ((number, row) for number, row in enumerate(_iterate_lines(file)) if row), (0, None)
     )
     if first is None:
@@ -79,11 +79,11 @@ def _read_head(file: CsvFile) -> tuple[list[str], int]:
         return list(file.names) if len(file.names) == 1 else [], 0
     if not file.options.header:
         return list(file.names) or [f"c{number}" for number in range(1, len(first) + 1)], 0
-    twice = sorted({name for name in first if first.count(name) > 1})
-    if twice:
-        text = f"{file.shown_path}: the header has several columns named '{twice[0]}'"
+    repeated_names = sorted({name for name in first if first.count(name) > 1})
+    if repeated_names:
+        text = f"{file.shown_path}: the header has several columns named '{repeated_names[0]}'"
         raise DatasetProblem("schema", text)
-    return [name.removeprefix("\ufeff") for name in first], skipped + 1
+    return [name.removeprefix("\ufeff") for name in first], empty_rows + 1
 
 
 def iterate_text_batches(file: CsvFile, rejects: Rejects) -> Iterator[pa.RecordBatch]:
@@ -233,10 +233,10 @@ def _open_reader(
 
 def _open_as_utf8(file: CsvFile) -> Any:
     name = _find_codec(file)
-    opened = file.open_file()
+    file_stream = file.open_file()
     if name in ("utf-8", "ascii"):
-        return opened
-    return pa.transcoding_input_stream(opened, name, "utf-8")
+        return file_stream
+    return pa.transcoding_input_stream(file_stream, name, "utf-8")
 
 
 def _find_codec(file: CsvFile) -> str:
@@ -271,11 +271,11 @@ def _tell_invalid(
 
 def _take_reject(file: CsvFile, row: RejectedRow, rejects: Rejects) -> None:
     if file.on_bad_row == "fail":
-        where = f"line {row.line} of {row.file}"
+        line_text = f"line {row.line} of {row.file}"
         column = "" if row.column is None else f", column '{row.column}'"
         text = (
-            f"{where}{column}: {row.text!r} ({row.reason}): correct it, or choose on_bad_row: skip "
-            "or divert"
+            f"{line_text}{column}: {row.text!r} ({row.reason}): correct it, or choose "
+            "on_bad_row: skip or divert"
         )
         raise DatasetProblem("schema", text)
     rejects.add_row(row)

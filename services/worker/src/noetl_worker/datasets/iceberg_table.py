@@ -244,10 +244,14 @@ class IcebergSink:
             return None
         rows_filter: BooleanExpression | None = None
         for values in {tuple(file.values.items()) for file in files}:
-            whole: BooleanExpression = AlwaysTrue()
+            partition_filter: BooleanExpression = AlwaysTrue()
             for name, text in values:
-                whole = And(whole, _build_equal(name, text, schema.field(name).type))
-            rows_filter = whole if rows_filter is None else Or(rows_filter, whole)
+                partition_filter = And(
+                    partition_filter, _build_equal(name, text, schema.field(name).type)
+                )
+            rows_filter = (
+                partition_filter if rows_filter is None else Or(rows_filter, partition_filter)
+            )
         return rows_filter
 
     def _is_committed(self, table: Table) -> bool:

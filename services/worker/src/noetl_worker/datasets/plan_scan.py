@@ -93,8 +93,8 @@ def _select_pieces(plan: ReadPlan, schema: pa.Schema, condition: Any) -> list[Fi
         )
         for number, piece in enumerate(plan.pieces)
     ]
-    every = files.FileSystemDataset(fragments, schema, format_, system)
-    return [plan.pieces[int(fragment.path)] for fragment in every.get_fragments(condition)]
+    pieces_dataset = files.FileSystemDataset(fragments, schema, format_, system)
+    return [plan.pieces[int(fragment.path)] for fragment in pieces_dataset.get_fragments(condition)]
 
 
 def _get_expression(piece: FilePiece, schema: pa.Schema) -> Any:

@@ -99,66 +99,72 @@ def list_readable_fields(
 
     What is `collected` under a name is there only while it is small. Raises `SelectionTooLarge`.
     """
-    named: dict[str, Any] = {}
+    selections: dict[str, Any] = {}
     for task in pipeline_result.tasks.values():
-        named.update(task.names)
-    chosen = named
+        selections.update(task.names)
+    readable_fields = selections
     if collected:
-        chosen = {name: value for name, value in named.items() if name not in collected}
-    selected_size = _check_selected_size(chosen)
+        readable_fields = {
+            name: value for name, value in selections.items() if name not in collected
+        }
+    selected_size = _check_selected_size(readable_fields)
     if collected:
-        chosen.update(
+        readable_fields.update(
             _pick_small_collections(
-                named, collected, room=SELECTED_TOGETHER_BYTES_MAX - selected_size
+                selections, collected, room=SELECTED_TOGETHER_BYTES_MAX - selected_size
             )
         )
     front = pipeline_result.tasks.get(pipeline_result.last or "")
-    scalars = _pick_small_scalars(front.raw, besides=named) if front is not None else {}
-    return {**scalars, **chosen}
+    scalars = _pick_small_scalars(front.raw, besides=selections) if front is not None else {}
+    return {**scalars, **readable_fields}
 
 
 def _pick_small_collections(
-    named: dict[str, Any], collected: Names[str], *, room: int
+    selections: dict[str, Any], collected: Names[str], *, room: int
 ) -> dict[str, Any]:
     """Return what was collected, as far as it is as small as what may be selected."""
     small_values: dict[str, Any] = {}
     for name in collected:
-        size = len(codec.encode_json(named[name])) if name in named else room + 1
+        size = len(codec.encode_json(selections[name])) if name in selections else room + 1
         if size <= min(room, SELECTED_BYTES_MAX):
-            small_values[name] = named[name]
+            small_values[name] = selections[name]
             room -= size
     return small_values
 
 
 def _pick_small_scalars(raw: Any, *, besides: Names[str]) -> dict[str, Any]:
     """Return the small top-level values of a result, as many as there is room for."""
-    spent = 0
+    spent_bytes = 0
     small_values: dict[str, Any] = {}
     for key, value in raw.items() if isinstance(raw, Mapping) else ():
         size = (
             len(key) + len(codec.encode_json(value)) if _is_scalar(value) else FIELD_BYTES_MAX + 1
         )
-        if key not in besides and size <= FIELD_BYTES_MAX and spent + size <= FIELDS_BYTES_MAX:
+        if (
+            key not in besides
+            and size <= FIELD_BYTES_MAX
+            and spent_bytes + size <= FIELDS_BYTES_MAX
+        ):
             small_values[key] = value
-            spent += size
+            spent_bytes += size
     return small_values
 
 
-def _check_selected_size(chosen: dict[str, Any]) -> int:
+def _check_selected_size(selections: dict[str, Any]) -> int:
     """Return how many bytes the selected fields take together; raises `SelectionTooLarge`."""
-    sizes = {name: len(codec.encode_json(value)) for name, value in chosen.items()}
+    sizes = {name: len(codec.encode_json(value)) for name, value in selections.items()}
     for name, size in sizes.items():
         if size > SELECTED_BYTES_MAX:
             raise SelectionTooLarge(
                 f"selected field '{name}' has {size} bytes, the limit is {SELECTED_BYTES_MAX}: "
                 "select something smaller and read the rest through the reference"
             )
-    together = sum(sizes.values())
-    if together > SELECTED_TOGETHER_BYTES_MAX:
+    total_bytes = sum(sizes.values())
+    if total_bytes > SELECTED_TOGETHER_BYTES_MAX:
         raise SelectionTooLarge(
             f"the selected fields together exceed {SELECTED_TOGETHER_BYTES_MAX} bytes"
         )
-    return together
+    return total_bytes
 
 
 def _is_scalar(value: Any) -> bool:
@@ -178,9 +184,9 @@ class CollectedValue:
 
     def copy(self) -> "CollectedValue":
         """Return a collection of the same, whose list grows apart from this one."""
-        copied = CollectedValue(self.value, size_bytes=self.size_bytes)
-        copied.is_truncated = self.is_truncated
-        return copied
+        collection = CollectedValue(self.value, size_bytes=self.size_bytes)
+        collection.is_truncated = self.is_truncated
+        return collection
 
     def add_contribution(self, output: Output, value: Any) -> None:
         """Add what one attempt contributed; raises `NotAccumulable` or `CollectionFull`."""
@@ -297,8 +303,8 @@ class StepOutputNames:
         names = {**self._select_names(result), **front.names}
         if self.manifest_name is not None:
             names[self.manifest_name] = self.collected_value
-        named = structs.replace(front, names=names)
-        return structs.replace(result, tasks={**result.tasks, name: named})
+        named_task = structs.replace(front, names=names)
+        return structs.replace(result, tasks={**result.tasks, name: named_task})
 
     def _select_names(self, result: PipelineResult) -> dict[str, Any]:
         view = view_pipeline(result)

@@ -168,11 +168,11 @@ def _find_spans(data: bytes, *finders: FormFinder) -> list[Span]:
         return []
     if not has_escapes(data):
         return [span for finder in active_finders for span in finder.find_spans(data)]
-    escaped = EscapedText(data)
+    escaped_text = EscapedText(data)
     spans: list[Span] = []
-    for depth, level in escaped.list_levels():
+    for depth, level in escaped_text.list_levels():
         level_spans = [span for finder in active_finders for span in finder.find_spans(level)]
-        spans += escaped.find_origin(depth, level_spans) if level_spans else []
+        spans += escaped_text.find_origin(depth, level_spans) if level_spans else []
     return spans
 
 

@@ -94,9 +94,7 @@ class BearerTokens:
             text = f"credential '{credential.name}' is of type oauth2 and lacks token_url"
             raise ToolFailure(build_error("config", text))
         request = {"url": url, "method": "POST", "form": build_client_form(credential.fields)}
-        return await self.request_grant(
-            request, credential=None, site=site, entry_name=credential.name
-        )
+        return await self.request_grant(request, credential=None, site=site, entry=credential.name)
 
     async def request_grant(
         self,
@@ -104,14 +102,12 @@ class BearerTokens:
         *,
         credential: Credential | None,
         site: UnitScope,
-        entry_name: str,
+        entry: str,
     ) -> TokenGrant:
         """Ask a token endpoint; the grant's `token` is its access token."""
-        grant = await self.fetch_json(
-            request, credential=credential, site=site, entry_name=entry_name
-        )
+        grant = await self.fetch_json(request, credential=credential, site=site, entry=entry)
         if not isinstance(grant, dict) or not isinstance(grant.get("access_token"), str):
-            text = f"'{entry_name}': {request['url']} answered without an access_token"
+            text = f"'{entry}': {request['url']} answered without an access_token"
             raise ToolFailure(build_error("schema", text, source="http"))
         self._vault.learn_secrets(grant)
         life_s = _parse_life_s(grant.get("expires_in"))
@@ -127,17 +123,17 @@ class BearerTokens:
         *,
         credential: Credential | None,
         site: UnitScope,
-        entry_name: str,
+        entry: str,
     ) -> Any:
         """Return the decoded body of an answer; its text never stands in an error."""
         answer = await self._fetch(request, credential=credential, site=site, timeout_s=FETCH_S)
         if answer.status >= _STATUS_ERROR:
-            text = f"'{entry_name}': {answer.url} answered {answer.status}"
+            text = f"'{entry}': {answer.url} answered {answer.status}"
             raise ToolFailure(classify_http_status(answer.status, text, retry_after=None))
         try:
             return codec.decode_json(answer.body)
         except ValueError as problem:
-            text = f"'{entry_name}': {answer.url} answered with something that is not JSON"
+            text = f"'{entry}': {answer.url} answered with something that is not JSON"
             raise ToolFailure(build_error("parse", text, source="http")) from problem
 
 

@@ -80,17 +80,17 @@ class ResultStore:
             return await self._store_spread(
                 result, data, rows, storage, beside, status=status, notes=notes
             )
-        noted = {"notes": [*notes, *storage.notes]} if notes or storage.notes else {}
+        notes_field = {"notes": [*notes, *storage.notes]} if notes or storage.notes else {}
         if len(data) <= storage.travel_bytes_max:
             travelling = result_envelope.build_inline_context(result)
             if not is_nested_deeper(travelling, DEPTH_MAX):
-                return ResultEnvelope(status=status, context={**travelling, **noted})
+                return ResultEnvelope(status=status, context={**travelling, **notes_field})
         if not is_read:
             left_out = {
                 **result_envelope.build_inline_context(PipelineResult()),
                 "is_left_out": True,
             }
-            return ResultEnvelope(status=status, context={**left_out, **noted})
+            return ResultEnvelope(status=status, context={**left_out, **notes_field})
         is_inline = len(data) <= storage.inline_bytes_max
         content, media_type = data, JSON_MEDIA_TYPE
         format_ = storage.format or (
@@ -100,7 +100,7 @@ class ResultStore:
             # Large tables would keep the event loop from its heartbeats.
             content, media_type = await asyncio.to_thread(_encode_content, result, data, format_)
         if content is data and storage.format is not None:
-            noted = {"notes": [*noted.get("notes", ()), FORMAT_FALLBACK]}
+            notes_field = {"notes": [*notes_field.get("notes", ()), FORMAT_FALLBACK]}
         reference = await self._store_content(
             content, media_type, storage, row_count=_count_rows(result)
         )
@@ -113,7 +113,7 @@ class ResultStore:
                     result, list_readable_fields(result, collected), is_inline=is_inline
                 ),
                 **_describe_result(result, storage, is_inline=is_inline),
-                **noted,
+                **notes_field,
             },
         )
 
@@ -147,7 +147,7 @@ class ResultStore:
             data, media_type=SPREAD_MEDIA_TYPE, row_count=rows.row_count
         )
         await self._pin_permanent(reference, storage)
-        noted = [*notes, *storage.notes]
+        all_notes = [*notes, *storage.notes]
         head_result = spread_table.replace_marker(
             codec.decode_json(data), str(result.last), rows.head
         )
@@ -168,7 +168,7 @@ class ResultStore:
                 **storage.about,
                 **({"preview": preview} if preview else {}),
                 "columns": rows.columns,
-                **({"notes": noted} if noted else {}),
+                **({"notes": all_notes} if all_notes else {}),
             },
         )
 
@@ -201,7 +201,11 @@ class ResultStore:
             row_count=row_count if is_table else None,
         )
         await self._pin_permanent(reference, storage)
-        noted = [*notes, *storage.notes, *([FORMAT_FALLBACK] if storage.format is not None else [])]
+        all_notes = [
+            *notes,
+            *storage.notes,
+            *([FORMAT_FALLBACK] if storage.format is not None else []),
+        ]
         return ResultEnvelope(
             status="ok",
             reference=reference,
@@ -211,7 +215,7 @@ class ResultStore:
                 ),
                 "store": storage.backend,
                 "columns": columns,
-                **({"notes": noted} if noted else {}),
+                **({"notes": all_notes} if all_notes else {}),
             },
         )
 
@@ -277,8 +281,8 @@ class ResultStore:
         `pieces` yields them as masked JSON with commas in between, as often as it is called.
         """
         place = identity.mint_token()
-        whole = codec.encode_canonical(LoopResult(results=[place]))
-        head, _, tail = whole.partition(codec.encode_canonical(place))
+        encoded_result = codec.encode_canonical(LoopResult(results=[place]))
+        head, _, tail = encoded_result.partition(codec.encode_canonical(place))
 
         async def iterate_all_pieces() -> AsyncIterator[bytes]:
             yield head

@@ -130,20 +130,20 @@ class TaskCollections:
             notes[COLLECTED_NOTHING] = None
 
     def restore_nothing_collected_note(
-        self, saved: Sequence[str], notes: dict[str, None]
+        self, saved_notes: Sequence[str], notes: dict[str, None]
     ) -> list[str]:
         """Restore the note `COLLECTED_NOTHING` in `notes` if a task still has no collected value.
 
-        `saved` are the notes of a pipeline that is resumed; return the others of them.
+        `saved_notes` are the notes of a pipeline that is resumed; return the others of them.
         """
-        if COLLECTED_NOTHING in saved:
+        if COLLECTED_NOTHING in saved_notes:
             self._tasks_without_value = {
                 task
                 for task, stored_collection in self._by_task.items()
                 if stored_collection.collection.value is None
             }
             notes.update({COLLECTED_NOTHING: None} if self._tasks_without_value else {})
-        return [note for note in saved if note != COLLECTED_NOTHING]
+        return [note for note in saved_notes if note != COLLECTED_NOTHING]
 
     def copy_growing_lists(self, value: Any) -> Any:
         """Copy each list in a value that goes on growing: what is kept is the list as it is now."""

@@ -190,18 +190,20 @@ class PipelineHalted(Exception):  # noqa: N818 - it tells the lane to let go, wh
 S = TypeVar("S", SavedPipeline, SavedFrame)
 
 
-async def store_parked(saved: SavedPipeline | SavedFrame, services: CommandServices) -> PayloadRef:
+async def store_parked(
+    parked_state: SavedPipeline | SavedFrame, services: CommandServices
+) -> PayloadRef:
     """Store a pipeline or a frame, for any worker to take up; raises `ToolFailure`."""
     # Not canonical: the order of the tasks is part of the result.
-    data = services.mask.mask_bytes(codec.encode_json(saved))
+    data = services.mask.mask_bytes(codec.encode_json(parked_state))
     return await services.payloads.store_payload(data, media_type=JSON_MEDIA_TYPE)
 
 
 async def load_parked_pipeline(resume: Resume, services: CommandServices) -> ResumedPipeline:
     """Load a pipeline and what its wait has brought; raises `ToolFailure`."""
-    saved = await _load_parked(resume, SavedPipeline, services)
+    saved_pipeline = await _load_parked(resume, SavedPipeline, services)
     return ResumedPipeline(
-        saved=saved, status=resume.status, outcome=await _build_outcome(resume, services)
+        saved=saved_pipeline, status=resume.status, outcome=await _build_outcome(resume, services)
     )
 
 
@@ -209,10 +211,10 @@ async def load_parked_frame(
     resume: Resume, services: CommandServices
 ) -> tuple[SavedFrame, ResumedPipeline]:
     """Load a frame, and the row of it whose wait has ended; raises `ToolFailure`."""
-    saved = await _load_parked(resume, SavedFrame, services)
+    saved_frame = await _load_parked(resume, SavedFrame, services)
     outcome = await _build_outcome(resume, services)
-    first = saved.waiting[0]
-    return saved, ResumedPipeline(saved=first.saved, status=resume.status, outcome=outcome)
+    first = saved_frame.waiting[0]
+    return saved_frame, ResumedPipeline(saved=first.saved, status=resume.status, outcome=outcome)
 
 
 async def _load_parked(resume: Resume, kind: type[S], services: CommandServices) -> S:
@@ -240,13 +242,13 @@ async def _load_plain_result(
     result: ResultEnvelope, execution_id: str, services: CommandServices
 ) -> Any:
     """Give another execution's result as a value of this one."""
-    loaded = await result_values.load_stored_result(services.payloads.load_value, result)
+    loaded_result = await result_values.load_stored_result(services.payloads.load_value, result)
     result_view = result_envelope.view_result(
         result,
         execution_id=execution_id,
         step="child",
         run="latest",
-        find=result_envelope.make_payload_finder(loaded),
+        find=result_envelope.make_payload_finder(loaded_result),
     )
     return output_forms.to_plain(result_view)
 

@@ -145,13 +145,13 @@ def name_answer_address(
 
     Raises `ToolFailure`, or `PayloadNeeded` to be called again.
     """
-    written = _render_key(task, names, step=context.command.step)
-    if written is None:
-        where = f"{unit}-{place}" if place else unit
-        written = _build_default_key(
-            context, unit=where, task=task.name, visit=visit, attempt=attempt
+    rendered_key = _render_key(task, names, step=context.command.step)
+    if rendered_key is None:
+        unit_place = f"{unit}-{place}" if place else unit
+        rendered_key = _build_default_key(
+            context, unit=unit_place, task=task.name, visit=visit, attempt=attempt
         )
-    correlation_key = _check_key(task.name, written, services)
+    correlation_key = _check_key(task.name, rendered_key, services)
     key = parked_work.build_wait_key(task.name, visit=visit, attempt=attempt, place=place)
     token = services.callbacks.build_token(command_id=context.command.command_id, key=key)
     services.mask.learn_secrets(token)

@@ -118,14 +118,14 @@ class RowOutputs:
 
     async def iterate_pieces(self, rows: Sequence[int]) -> AsyncIterator[bytes]:
         """Yield the masked JSON of outputs, with commas between them; raises `ToolFailure`."""
-        gathered = bytearray()
+        piece = bytearray()
         for number, row in enumerate(rows):
-            gathered += b"," if number else b""
-            gathered += await self._read_data(row)
-            if len(gathered) >= _PIECE_BYTES:
-                yield bytes(gathered)
-                gathered.clear()
-        yield bytes(gathered)
+            piece += b"," if number else b""
+            piece += await self._read_data(row)
+            if len(piece) >= _PIECE_BYTES:
+                yield bytes(piece)
+                piece.clear()
+        yield bytes(piece)
 
     async def _read_data(self, row: int) -> bytes:
         place = self._place_by_row.get(row)
@@ -202,37 +202,37 @@ class _FrameRun:
         )
         self._lanes: list[asyncio.Task[None]] = []
         self._steady: dict[Any, Any] = {}
-        self._waiting: list[WaitingRow] = []
+        self._waiting_rows: list[WaitingRow] = []
 
     async def resume_frame(self, resume: Resume) -> None:
         """Go on from where the frame was parked, with the row whose wait has ended."""
-        saved, resumed = await parked_work.load_parked_frame(resume, self._services)
-        if saved.frame_id != self._frame.frame_id:
+        state, resumed = await parked_work.load_parked_frame(resume, self._services)
+        if state.frame_id != self._frame.frame_id:
             # Reports were lost, and the ledger knows an earlier frame as the open one.
             return
-        self._next, self._done_count, self._failed_count = saved.next, saved.done, saved.failed
-        self._error, self._patch = saved.error, dict(saved.patch)
-        self._metrics = saved.metrics
-        for index, value in saved.results:
+        self._next, self._done_count, self._failed_count = (state.next, state.done, state.failed)
+        self._error, self._patch = state.error, dict(state.patch)
+        self._metrics = state.metrics
+        for index, value in state.results:
             await self._outputs.put_output(index, value)
-        first, *waiting_rows = saved.waiting
+        first, *waiting_rows = state.waiting
         now = self._services.clock.now()
-        due = [row for row in waiting_rows if is_time_over(row.wait, now)]
-        self._waiting = [row for row in waiting_rows if not is_time_over(row.wait, now)]
+        due_rows = [row for row in waiting_rows if is_time_over(row.wait, now)]
+        self._waiting_rows = [row for row in waiting_rows if not is_time_over(row.wait, now)]
         await self._run_and_count(first.index, resumed)
-        for row in due:
-            passed = ResumedPipeline(saved=row.saved, status=ELAPSED, outcome=Outcome())
-            await self._run_and_count(row.index, passed)
+        for row in due_rows:
+            resumed_row = ResumedPipeline(saved=row.saved, status=ELAPSED, outcome=Outcome())
+            await self._run_and_count(row.index, resumed_row)
         await self._park_frame()
 
     async def _park_frame(self) -> None:
         """Let the frame go while rows of it wait; what they are is kept in their order."""
-        if not self._waiting:
+        if not self._waiting_rows:
             return
         raise FrameParked(
             SavedFrame(
                 frame_id=self._frame.frame_id,
-                waiting=sort_waiting_rows(self._waiting, self._services.clock.now()),
+                waiting=sort_waiting_rows(self._waiting_rows, self._services.clock.now()),
                 next=self._next,
                 done=self._done_count,
                 failed=self._failed_count,
@@ -275,7 +275,7 @@ class _FrameRun:
 
     async def _run_rows(self, may_leave_rows: bool) -> None:  # noqa: FBT001 - the only argument
         rows = self._frame.rows
-        while self._next < len(rows) and not self._waiting:
+        while self._next < len(rows) and not self._waiting_rows:
             if may_leave_rows and self._next and self._is_time_over():
                 return
             index = self._next
@@ -331,8 +331,8 @@ class _FrameRun:
         try:
             end = await pipeline.run(resumed)
         except PipelineParked as parked:
-            saved = await pipeline.build_saved()
-            self._waiting.append(WaitingRow(index=index, saved=saved, wait=parked.wait))
+            saved_row = await pipeline.build_saved()
+            self._waiting_rows.append(WaitingRow(index=index, saved=saved_row, wait=parked.wait))
             return None
         self._patch.update(end.patch)
         self._metrics = add_task_metrics(self._metrics, end.metrics)
@@ -350,9 +350,9 @@ class _FrameRun:
         """Return what became of the rows; raises `ToolFailure` when outputs cannot be kept."""
         _count_rows(self._done_count, "ok")
         _count_rows(self._failed_count, "failed")
-        started = len(self._frame.rows[: self._next])
+        started_count = len(self._frame.rows[: self._next])
         outputs = self._outputs
-        places = range(started) if self._has_failed_too_often() else outputs.row_indices
+        places = range(started_count) if self._has_failed_too_often() else outputs.row_indices
         kept_list = None
         if outputs.has_parts:
             kept_list = await self._services.keeper.store_result_pieces(
@@ -368,7 +368,7 @@ class _FrameRun:
             kept=kept_list,
             remaining=self._frame.rows[self._next :],
             duration_s=self._services.clock.monotonic_s() - self._started_at,
-            rows_cancelled=started - self._done_count - self._failed_count,
+            rows_cancelled=started_count - self._done_count - self._failed_count,
             metrics=self._metrics,
         )
 

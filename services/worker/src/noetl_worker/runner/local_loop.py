@@ -55,14 +55,16 @@ async def run_local_loop(
 
 
 async def build_units_end(
-    ended: list[UnitEnd | None], *, services: CommandServices, keeps: bool
+    optional_ends: list[UnitEnd | None], *, services: CommandServices, keeps: bool
 ) -> UnitsEnd:
     """Count units for the ledger, and keep what each gave if the loop collects it."""
-    unit_ends = [unit_end for unit_end in ended if unit_end is not None]
+    unit_ends = [unit_end for unit_end in optional_ends if unit_end is not None]
     failed = sum(item.result.error is not None for item in unit_ends)
     parts_ref = None
     if keeps:
-        parts = [await _build_part(index, item, services) for index, item in enumerate(ended)]
+        parts = [
+            await _build_part(index, item, services) for index, item in enumerate(optional_ends)
+        ]
         parts_ref = await services.payloads.store_payload(
             codec.encode_json(parts), media_type=JSON_MEDIA_TYPE, row_count=len(parts)
         )

@@ -60,11 +60,11 @@ class MissingWalls:
 
     def __init__(self, walls: Iterable[str]) -> None:
         self._reason_by_wall: dict[str, str] = dict.fromkeys(walls, "")
-        self._granted: set[str] = set()
+        self._granted_walls: set[str] = set()
 
     def grant_walls(self, walls: Iterable[str]) -> None:
         """Note that walls stand; reasons noted for them do not count."""
-        self._granted |= set(walls)
+        self._granted_walls |= set(walls)
 
     def note_reason(self, walls: Iterable[str], reason: str) -> None:
         """Note why one of several ways to walls is closed."""
@@ -78,7 +78,7 @@ class MissingWalls:
         return {
             wall: reason or f"{sys.platform} has none of the kind"
             for wall, reason in sorted(self._reason_by_wall.items())
-            if wall not in self._granted
+            if wall not in self._granted_walls
         }
 
 
@@ -201,17 +201,17 @@ def _enter_namespaces(libc: ctypes.CDLL, missing: MissingWalls, *, has_network: 
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
-    granted = {"processes", *(() if has_network else ("network",))}
+    granted_walls = {"processes", *(() if has_network else ("network",))}
     if libc.unshare(_NEW_PROCESSES) == 0:
         process_space.enter_process_space(libc)
-        granted.add("signals")
-    return granted
+        granted_walls.add("signals")
+    return granted_walls
 
 
 def _drop_capabilities(libc: ctypes.CDLL) -> None:
     header = (ctypes.c_uint32 * 2)(_CAPABILITIES_VERSION, 0)
-    nothing = (ctypes.c_uint32 * 6)()
-    libc.capset(ctypes.byref(header), ctypes.byref(nothing))
+    no_capabilities = (ctypes.c_uint32 * 6)()
+    libc.capset(ctypes.byref(header), ctypes.byref(no_capabilities))
 
 
 def list_interpreter_paths() -> list[str]:

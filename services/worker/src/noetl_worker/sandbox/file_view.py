@@ -55,15 +55,15 @@ class FileView:
         `is_apart` says that this process has a space of processes of its own.
         """
         folder = Path.cwd()
-        written = [self._follow_path(path) for path in write if Path(path).exists()]
+        writable_paths = [self._follow_path(path) for path in write if Path(path).exists()]
         paths = sorted({self._follow_path(path) for path in read if Path(path).exists()})
-        with _open_places([*_leave_out_nested(paths), *written]) as descriptor_by_place:
+        with _open_places([*_leave_out_nested(paths), *writable_paths]) as descriptor_by_place:
             self._mount_place(b"none", "/", flags=_RECURSIVE | _PRIVATE)
             self._mount_place(b"noetl", self._stage, kind=b"tmpfs", options=b"size=1m,mode=755")
             try:
                 self._fill_root(descriptor_by_place)
                 self._mount_processes(is_apart=is_apart)
-                self._protect_root([*written, _SHARED_MEMORY])
+                self._protect_root([*writable_paths, _SHARED_MEMORY])
                 self._change_root()
             except OSError:
                 self._libc.umount2(self._stage.encode(), _DETACH)
@@ -112,7 +112,7 @@ class FileView:
                 target.touch()
         self._mount_place(source.encode(), str(target), flags=_BIND | _RECURSIVE)
 
-    def _protect_root(self, written: Iterable[str]) -> None:
+    def _protect_root(self, writable_paths: Iterable[str]) -> None:
         try:
             self._set_attributes(self._stage, added=_READ_ONLY | _NO_SETUID_ATTRIBUTE)
         except ViewRefused as problem:
@@ -120,7 +120,7 @@ class FileView:
                 raise
             self.is_protected = False
             return
-        for place in written:
+        for place in writable_paths:
             self._set_attributes(self._stage + place, removed=_READ_ONLY)
 
     def _set_attributes(self, path: str, *, added: int = 0, removed: int = 0) -> None:

@@ -124,17 +124,17 @@ def run_user_call(ask: CallRequest, hand_over: HandOver) -> Any:
 
 
 def _hand_over_items(items: Iterable[Any], hand_over: HandOver, size: int) -> StreamedResult:
-    waiting: list[Any] = []
+    pending_items: list[Any] = []
     for item in items:
-        waiting += item if isinstance(item, list) else [item]
-        while len(waiting) >= size:
-            hand_over(to_json_value(waiting[:size]))
-            del waiting[:size]
-        if isinstance(item, list) and waiting:
-            hand_over(to_json_value(waiting))
-            waiting = []
-    if waiting:
-        hand_over(to_json_value(waiting))
+        pending_items += item if isinstance(item, list) else [item]
+        while len(pending_items) >= size:
+            hand_over(to_json_value(pending_items[:size]))
+            del pending_items[:size]
+        if isinstance(item, list) and pending_items:
+            hand_over(to_json_value(pending_items))
+            pending_items = []
+    if pending_items:
+        hand_over(to_json_value(pending_items))
     return StreamedResult()
 
 
@@ -304,10 +304,10 @@ def _describe_exit(code: Any) -> str:
     """Say how code ended itself; `sys.exit` takes a number, or a text that stands for 1."""
     is_number = code is None or isinstance(code, int)
     exit_code = int(code or 0) if is_number else 1
-    why = "" if is_number else f" and said {str(code)[:_EXIT_CHARACTERS_MAX]!r}"
+    reason_text = "" if is_number else f" and said {str(code)[:_EXIT_CHARACTERS_MAX]!r}"
     return (
-        f"the code ended itself with exit code {exit_code}{why}: return a result instead, or "
-        "raise an exception that says what is wrong"
+        f"the code ended itself with exit code {exit_code}{reason_text}: return a result "
+        "instead, or raise an exception that says what is wrong"
     )
 
 

@@ -97,13 +97,13 @@ def _list_classes(value: Any) -> Iterator[str]:
 
 
 def _is_class_allowed(name: str) -> bool:
-    package, _, own = name.rpartition(".")
-    if any(part in own for part in _REACHING):
+    package, _, class_name = name.rpartition(".")
+    if any(part in class_name for part in _REACHING):
         return False
     if package == _LOGICAL[:-1]:
-        return own in _OPERATORS
+        return class_name in _OPERATORS
     if name.startswith(_EXECUTION):
         return name in _SOURCES
     if package == _ANALYSIS[:-1]:
-        return own in _UNRESOLVED or own.endswith(_UNRESOLVED_EXPRESSIONS)
+        return class_name in _UNRESOLVED or class_name.endswith(_UNRESOLVED_EXPRESSIONS)
     return name.startswith(_EXPRESSIONS)

@@ -118,8 +118,8 @@ def _run_code(
         if isinstance(value, dict) and isinstance(value.get("rows"), dict):
             # The code made the value: it cannot stand for a stored table.
             value["rows"].pop(spread_table.KEY, None)
-        named = {name: _write_frame(table, ask, frames) for name, table in tables.items()}
-        return SparkResult(value=value, named=named)
+        result_by_name = {name: _write_frame(table, ask, frames) for name, table in tables.items()}
+        return SparkResult(value=value, named=result_by_name)
 
 
 @contextmanager
@@ -132,11 +132,11 @@ def _plan_inputs(
         for name, task_input in inputs.items()
         if isinstance(task_input, QueryInput)
     }
-    with shared_snapshots.plan_reads(reads, home) as planned:
+    with shared_snapshots.plan_reads(reads, home) as planned_reads:
         input_by_name = {
-            name: QueryInput(options=options) for name, options in planned.options.items()
+            name: QueryInput(options=options) for name, options in planned_reads.options.items()
         }
-        yield {**inputs, **input_by_name}, planned.moving
+        yield {**inputs, **input_by_name}, planned_reads.moving
 
 
 def _run_statements_once(
@@ -266,11 +266,11 @@ def _hold_session(base: SparkSession, conf: Mapping[str, str]) -> Iterator[Spark
         yield session
     finally:
         if is_remote(session):
-            lent: Any = session
+            connect_session: Any = session
             with suppress(PySparkException):
-                lent.client.release_session()
+                connect_session.client.release_session()
             # At the end of the process it would wait for ever.
-            lent.client.close()
+            connect_session.client.close()
 
 
 def is_remote(session: SparkSession) -> bool:
@@ -368,14 +368,14 @@ def _write_dataset(
             # It is read twice: to check it, and to write it.
             frame = frame.persist(StorageLevel.DISK_ONLY)
             checked = row_checks.check_frame("output", frame, expected, scope)
-        written = dataset_output.write_dataset(checked.frame, target)
+        written_dataset = dataset_output.write_dataset(checked.frame, target)
     finally:
         if expected is not None:
             frame.unpersist()
     return SparkResult(
-        columns=written.schema.names,
-        types=table_schema.format_schema(written.schema),
-        written=written.report,
+        columns=written_dataset.schema.names,
+        types=table_schema.format_schema(written_dataset.schema),
+        written=written_dataset.report,
         checks=list(checked.reports),
         diverted={"output": checked.diverted} if checked.diverted else {},
     )
@@ -393,10 +393,8 @@ def prepared(
     names = set(frame.columns)
     for path in mapping.values():
         if path not in names and path.split(".")[0] not in names:
-            names_text = ", ".join(sorted(names)[:20])
-            raise SparkRefusal(
-                "validation", f"there is no source field {path!r}: known: {names_text}"
-            )
+            text = ", ".join(sorted(names)[:20])
+            raise SparkRefusal("validation", f"there is no source field {path!r}: known: {text}")
     # A column may have a dot in its own name.
     quoted = {path: f"`{path.replace('`', '``')}`" if path in names else path for path in names}
     columns = [

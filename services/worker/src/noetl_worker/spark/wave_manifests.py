@@ -29,7 +29,7 @@ class ManifestBundler:
         self._payloads = payloads
         self._pending: list[bytes] = []
         self._closed = asyncio.Event()
-        self._written = 0
+        self._bundle_count = 0
 
     def add_manifest(self, manifest: bytes) -> None:
         """Take a manifest into the next bundle."""
@@ -54,7 +54,7 @@ class ManifestBundler:
         pending, self._pending = self._pending, []
         if not pending:
             return
-        number, self._written = self._written, self._written + 1
+        number, self._bundle_count = self._bundle_count, self._bundle_count + 1
         name = waves.build_bundle_name(self._share.name, self._share.part, number)
         await self._payloads.put_named(name, b"[" + b",".join(pending) + b"]")
 

@@ -103,7 +103,7 @@ class ShellTool:
         """Run every script of a task, up to the first that fails."""
         if not self._limits.is_allowed:
             return Outcome(error=_build_not_allowed_error())
-        ran: list[ScriptRun] = []
+        script_runs: list[ScriptRun] = []
         try:
             async with self._free, task_timeout(call.timeout.total):
                 plan = await self._build_plan(call)
@@ -111,26 +111,26 @@ class ShellTool:
                 async with self._hold_home() as home:
                     for script in plan.scripts:
                         launch = self._build_launch(script, plan, place, home)
-                        await self._run_script(script, launch, ran, call.log)
-                        if ran[-1].returncode != 0:
+                        await self._run_script(script, launch, script_runs, call.log)
+                        if script_runs[-1].returncode != 0:
                             break
         except ToolFailure as problem:
             return Outcome(error=problem.error)
         except TimeoutError:
             text = f"the scripts did not end within {call.timeout.total:g} s"
-            return _build_failed_outcome(build_error("timeout", text, source="shell"), ran)
+            return _build_failed_outcome(build_error("timeout", text, source="shell"), script_runs)
         except OutputTooLong:
             text = (
                 f"a script wrote more than {self._limits.output_bytes_max} bytes: "
                 "write to a file, or store the data with an artifact task"
             )
             return _build_failed_outcome(
-                build_error("payload_too_large", text, source="shell"), ran
+                build_error("payload_too_large", text, source="shell"), script_runs
             )
         except OSError as problem:
             text = f"the script cannot be started: {problem}"
-            return _build_failed_outcome(build_error("config", text, source="shell"), ran)
-        return _build_outcome(ran, len(plan.scripts))
+            return _build_failed_outcome(build_error("config", text, source="shell"), script_runs)
+        return _build_outcome(script_runs, len(plan.scripts))
 
     @asynccontextmanager
     async def _hold_home(self) -> AsyncIterator[Path]:
@@ -167,26 +167,30 @@ class ShellTool:
         return plan
 
     async def _run_script(
-        self, script: str, launch: ProcessLaunch, ran: list[ScriptRun], task_log: TaskLogPort
+        self,
+        script: str,
+        launch: ProcessLaunch,
+        script_runs: list[ScriptRun],
+        task_log: TaskLogPort,
     ) -> None:
         """Run one script and note what came of it, also when it was ended."""
         bytes_max = self._limits.output_bytes_max - sum(
-            _count_characters(script_run) for script_run in ran
+            _count_characters(script_run) for script_run in script_runs
         )
         captured = CapturedOutput(bytes_max, task_log)
-        started = self._clock.monotonic_s()
+        started_s = self._clock.monotonic_s()
         code: int | None = None
         try:
             code = await child_process.run_process(launch, captured)
         finally:
             task_log.finish_lines()
-            ran.append(
+            script_runs.append(
                 ScriptRun(
                     script=script,
                     stdout=captured.stdout.decode(errors="replace"),
                     stderr=captured.stderr.decode(errors="replace"),
                     returncode=code,
-                    duration_ms=(self._clock.monotonic_s() - started) * 1000,
+                    duration_ms=(self._clock.monotonic_s() - started_s) * 1000,
                 )
             )
 
@@ -286,35 +290,37 @@ def _build_not_allowed_error() -> ErrorObject:
     return build_error("config", text, source="shell")
 
 
-def _count_characters(ran: ScriptRun) -> int:
-    return len(ran.stdout) + len(ran.stderr)
+def _count_characters(script_run: ScriptRun) -> int:
+    return len(script_run.stdout) + len(script_run.stderr)
 
 
-def _build_data(ran: list[ScriptRun]) -> dict[str, Any]:
-    stdout = "".join(script_run.stdout for script_run in ran)
-    code = ran[-1].returncode if ran else None
+def _build_data(script_runs: list[ScriptRun]) -> dict[str, Any]:
+    stdout = "".join(script_run.stdout for script_run in script_runs)
+    code = script_runs[-1].returncode if script_runs else None
     return {
         "stdout": stdout,
-        "stderr": "".join(item.stderr for item in ran),
+        "stderr": "".join(item.stderr for item in script_runs),
         "returncode": code,
         "exit_code": code,
         "text": stdout.strip(),
-        "duration_ms": sum(item.duration_ms for item in ran),
-        "results": [_build_script_result(item) for item in ran],
+        "duration_ms": sum(item.duration_ms for item in script_runs),
+        "results": [_build_script_result(item) for item in script_runs],
     }
 
 
-def _build_script_result(ran: ScriptRun) -> dict[str, Any]:
+def _build_script_result(script_run: ScriptRun) -> dict[str, Any]:
     return {
-        "stdout": ran.stdout,
-        "stderr": ran.stderr,
-        "returncode": ran.returncode,
-        "duration_ms": ran.duration_ms,
+        "stdout": script_run.stdout,
+        "stderr": script_run.stderr,
+        "returncode": script_run.returncode,
+        "duration_ms": script_run.duration_ms,
     }
 
 
-def _build_failed_outcome(error: ErrorObject, ran: list[ScriptRun]) -> Outcome:
-    return Outcome(error=error, data=_build_data(ran)) if ran else Outcome(error=error)
+def _build_failed_outcome(error: ErrorObject, script_runs: list[ScriptRun]) -> Outcome:
+    return (
+        Outcome(error=error, data=_build_data(script_runs)) if script_runs else Outcome(error=error)
+    )
 
 
 def _build_outcome(runs: list[ScriptRun], count: int) -> Outcome:

@@ -192,8 +192,8 @@ def write_chunk(descriptor: int, content: FileContent, index: int, data: bytes) 
     """Write one chunk at its place in an open file; this blocks."""
     view, offset = memoryview(data), index * content.chunk_bytes
     while view:
-        written = os.pwrite(descriptor, view, offset)
-        view, offset = view[written:], offset + written
+        written_bytes = os.pwrite(descriptor, view, offset)
+        view, offset = view[written_bytes:], offset + written_bytes
 
 
 def finish_open_file(descriptor: int, content: FileContent) -> None:

@@ -127,15 +127,15 @@ class TaskFiles:
             except BaseException:
                 self._checkout = None
                 raise
-        opened = await self._open_checkout(is_latest=False)
-        unused = opened.file_paths - opened.internal_paths
+        open_checkout = await self._open_checkout(is_latest=False)
+        unused = open_checkout.file_paths - open_checkout.internal_paths
         internal = {path for path in unused if is_internal(path)}
         if internal:
-            await run_in_thread(opened.remove_files, internal)
+            await run_in_thread(open_checkout.remove_files, internal)
         visible = {path for path in self._files if not is_internal(path)}
-        if paths := visible | (opened.file_paths - opened.internal_paths):
-            await self._fetch_versions(opened, paths)
-        return opened.folder
+        if paths := visible | (open_checkout.file_paths - open_checkout.internal_paths):
+            await self._fetch_versions(open_checkout, paths)
+        return open_checkout.folder
 
     async def publish_changes(self, outcome: Outcome) -> None:
         """Make what the task changed the next version; raises `ToolFailure`, `FileConflict`.
@@ -224,9 +224,9 @@ class TaskFiles:
                 f"`inputs: {{rows: {{path: '{missing_name}'}}}}`, and read it FROM rows"
             )
         visible = sorted(path for path in self._files if not is_internal(path))
-        more = len(visible) - _FILES_NAMED_MAX
+        unnamed_count = len(visible) - _FILES_NAMED_MAX
         names_text = ", ".join(visible[:_FILES_NAMED_MAX]) + (
-            f" and {more} more" if more > 0 else ""
+            f" and {unnamed_count} more" if unnamed_count > 0 else ""
         )
         return (
             f"tasks find the files of their execution, which has {names_text or 'none'}: take "
@@ -276,20 +276,20 @@ class TaskFiles:
     async def _store_entry(
         self, journal: FileJournal, checkout: Checkout, changes: FolderChanges, outcome: Outcome
     ) -> JournalEntry:
-        described: list[FileChange] = [
+        file_changes: list[FileChange] = [
             FileChange(path=path, is_removed=True) for path in changes.removed
         ]
         with _translate_file_errors():
             await file_chunks.store_files(checkout, changes.contents, self._payloads)
         for path, content in changes.contents.items():
-            described.append(await journal.describe_change(path, content))
+            file_changes.append(await journal.describe_change(path, content))
         entry = JournalEntry(
             sequence=0,
             key=self._call.attempt_key,
             writer=self._entry_writer,
             base=self._base,
             written_at=self._workspaces.clock.now(),
-            changes=tuple(described),
+            changes=tuple(file_changes),
         )
         has_data = outcome.data is not UNSET
         stored_outcome = StoredOutcome(

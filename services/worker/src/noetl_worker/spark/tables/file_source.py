@@ -147,16 +147,20 @@ def read_rejects(home: StoreAddress, name: str) -> Rejects:
     """Gather the rows that tasks have found not to fit; raises `SparkRefusal`."""
 
     async def read_all(payloads: Any) -> list[bytes]:
-        who = {"tenant_id": home.tenant_id, "organization_id": home.organization_id}
-        names = await payloads.list_names(f"{name}/", **who)
-        return [data for one in names if (data := await payloads.find_named(one, **who))]
+        owner = {"tenant_id": home.tenant_id, "organization_id": home.organization_id}
+        names = await payloads.list_names(f"{name}/", **owner)
+        return [
+            data
+            for object_name in names
+            if (data := await payloads.find_named(object_name, **owner))
+        ]
 
-    whole = Rejects()
+    all_rejects = Rejects()
     for data in store_access.run_with_store(home, read_all):
         part = msgspec.json.decode(data, type=_ToldRejects)
-        whole.count += part.count
-        whole.rows += part.rows
-    return whole
+        all_rejects.count += part.count
+        all_rejects.rows += part.rows
+    return all_rejects
 
 
 class _ToldRejects(msgspec.Struct, frozen=True, kw_only=True):

@@ -64,8 +64,8 @@ def write_frame(frame: "DataFrame", plan: WritePlan) -> list[PartManifest]:
     """Write a frame; raises what Spark raises, and `SparkRefusal` inside of it."""
     if plan.partition_by:
         # Rows of equal values come together, and Spark cuts what is much larger than the rest.
-        gathered = frame.hint("rebalance", *plan.partition_by)
-        frame = gathered.sortWithinPartitions(*plan.partition_by)
+        rebalanced_frame = frame.hint("rebalance", *plan.partition_by)
+        frame = rebalanced_frame.sortWithinPartitions(*plan.partition_by)
     rows = frame.mapInArrow(FrameWriter(plan), _MANIFEST).collect()
     return [msgspec.msgpack.decode(bytes(row[0]), type=PartManifest) for row in rows]
 
@@ -221,8 +221,8 @@ def build_spread(manifests: list[PartManifest], plan: WritePlan, columns: list[s
         payload_bytes=sum(part_manifest.payload_bytes for part_manifest in manifests),
         schema=first.schema,
         columns=columns,
-        parts=[one.ref for one in manifests if one.ref is not None],
+        parts=[manifest.ref for manifest in manifests if manifest.ref is not None],
         partition_by=list(plan.partition_by),
-        partitions=[one.values for one in manifests] if plan.partition_by else [],
+        partitions=[manifest.values for manifest in manifests] if plan.partition_by else [],
         head=first.head,
     )

@@ -85,10 +85,10 @@ class NoetlSource(DataSource):
                 _decode_schema(named_tables.find_named_table(home, self.options["table"]))
             )
         schemas = [_read_schema(home, ref) for ref in refs]
-        merged = pa.unify_schemas(schemas, promote_options="permissive")
+        merged_schema = pa.unify_schemas(schemas, promote_options="permissive")
         if is_union:
-            merged = merged.append(pa.field(PART, pa.int64()))
-        return named_tables.build_spark_schema(arrow_columns.fit_schema(merged))
+            merged_schema = merged_schema.append(pa.field(PART, pa.int64()))
+        return named_tables.build_spark_schema(arrow_columns.fit_schema(merged_schema))
 
     def reader(self, schema: StructType) -> "NoetlReader":
         """Return a reader that gives exactly these columns."""
@@ -139,8 +139,8 @@ class NoetlReader(DataSourceReader):
                     PART, pa.array([piece.part] * table.num_rows, pa.int64())
                 )
             with _refuse_mismatch(piece):
-                whole = arrow_columns.cast_table(table, arrow_schema).combine_chunks()
-            yield from whole.to_batches(max_chunksize=_BATCH_ROWS)
+                slice_table = arrow_columns.cast_table(table, arrow_schema).combine_chunks()
+            yield from slice_table.to_batches(max_chunksize=_BATCH_ROWS)
 
 
 def _parse_options(options: Any) -> tuple[StoreAddress, list[PayloadRef], bool]:

@@ -45,13 +45,13 @@ class WorkFolder:
         """
         folder = self.get_files_folder(site).resolve()
         try:
-            resolved = (folder / path).resolve()
+            real_path = (folder / path).resolve()
         except (OSError, RuntimeError) as problem:
             raise _build_folder_failure(f"{path!r:.120} cannot be followed: {problem}") from problem
-        if not resolved.is_relative_to(folder) or resolved == folder:
+        if not real_path.is_relative_to(folder) or real_path == folder:
             text = f"{path!r:.120} leads out of the folder of the organization's files"
             raise _build_folder_failure(text)
-        return resolved
+        return real_path
 
     def _get_folder(self, site: UnitScope, name: str) -> Path:
         for owner in (site.tenant_id, site.organization_id):

@@ -71,7 +71,7 @@ class OutputTail:
 
 def build_outcome(
     end: ContainerEnd,
-    started: StartedContainer,
+    container: StartedContainer,
     tail: OutputTail,
     *,
     spec: ContainerSpec,
@@ -83,8 +83,8 @@ def build_outcome(
         "status": "failed" if error is not None else "succeeded",
         "exit_code": end.exit_code,
         "image": spec.image,
-        "job_name": started.name,
-        "pod_name": started.pod or None,
+        "job_name": container.name,
+        "pod_name": container.pod or None,
         "logs": tail.build_text(),
         "result": None,
         "started_at": end.started_at or None,

@@ -112,8 +112,8 @@ class DockerApi:
         """Return the oldest version of the API that has what is needed and that Docker serves."""
         about = await self.send_request("GET", _VERSION_PATH) or {}
         served_from = str(about.get("MinAPIVersion") or "1.0").split(".")
-        least = tuple(int(part) for part in served_from if part.isdecimal())
-        return "/v" + ".".join(map(str, max(_VERSION_MIN, least)))
+        oldest_version = tuple(int(part) for part in served_from if part.isdecimal())
+        return "/v" + ".".join(map(str, max(_VERSION_MIN, oldest_version)))
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:

@@ -63,7 +63,7 @@ def build_spec(
     """Describe the container of a task; raises `ToolFailure`."""
     _check_account(fields, limits)
     resources = fields.get("resources") or {}
-    most = _parse_limits(resources.get("limits") or {}, limits)
+    maximum = _parse_limits(resources.get("limits") or {}, limits)
     command = tuple(fields.get("command") or ())
     if not command and fields.get("script") is not None:
         command = (_SHELL, f"{WORK_FOLDER}/{SCRIPT_PATH}")
@@ -78,8 +78,8 @@ def build_spec(
         labels=_build_labels(call, owner=owner, deadline_s=deadline_s),
         deadline_s=deadline_s,
         timeout_s=call.timeout.total,
-        resources=most,
-        requests=_parse_requests(resources.get("requests") or {}, most),
+        resources=maximum,
+        requests=_parse_requests(resources.get("requests") or {}, maximum),
         has_network=_parse_network(fields, limits),
         user=limits.user,
         service_account=fields.get("service_account") or "",

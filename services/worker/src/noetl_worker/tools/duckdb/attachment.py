@@ -102,5 +102,5 @@ def attach_postgres(
 
 def _quote_value(value: str) -> str:
     """Quote a value of a connection string of libpq."""
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+    escaped_value = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped_value}'"

@@ -242,16 +242,18 @@ class DuckdbSession:
     def run_statements(self, statements: list[tuple[Statement, list[Any]]]) -> dict[str, Any]:
         """Run statements in one transaction; raises `ToolFailure` that names the failing one."""
         connection = self._get_connection()
-        planned = [
+        parts_by_statement = [
             self._plan_statement(index, statement)
             for index, (statement, _) in enumerate(statements)
         ]
-        alone = len(planned) == 1 or any(part.type in _ALONE for item in planned for part in item)
-        if alone:
-            return self._run_all(statements, planned)
+        is_alone = len(parts_by_statement) == 1 or any(
+            part.type in _ALONE for item in parts_by_statement for part in item
+        )
+        if is_alone:
+            return self._run_all(statements, parts_by_statement)
         connection.execute(_COMMANDS["begin"])
         try:
-            raw = self._run_all(statements, planned)
+            raw = self._run_all(statements, parts_by_statement)
         except BaseException:
             _roll_back(connection)
             raise
@@ -265,11 +267,15 @@ class DuckdbSession:
             raise ToolFailure(classify_duckdb_error(problem, index)) from problem
 
     def _run_all(
-        self, statements: list[tuple[Statement, list[Any]]], planned: list[list[duckdb.Statement]]
+        self,
+        statements: list[tuple[Statement, list[Any]]],
+        parts_by_statement: list[list[duckdb.Statement]],
     ) -> dict[str, Any]:
         room = self._limits.result_bytes_max
         commands: list[dict[str, Any]] = []
-        for index, ((_, values), parts) in enumerate(zip(statements, planned, strict=True)):
+        for index, ((_, values), parts) in enumerate(
+            zip(statements, parts_by_statement, strict=True)
+        ):
             try:
                 for part in parts:
                     command, used = self._run_one(part, values, room)

@@ -268,11 +268,12 @@ class DuckdbTool:
         if auth is None:
             return {}
         is_many = isinstance(auth, dict) and all(isinstance(item, dict) for item in auth.values())
-        named = auth if is_many else {"pg": auth}
-        attached = {
-            alias: await self._vault.resolve_auth(item, call.site) for alias, item in named.items()
+        auth_by_alias = auth if is_many else {"pg": auth}
+        credential_by_alias = {
+            alias: await self._vault.resolve_auth(item, call.site)
+            for alias, item in auth_by_alias.items()
         }
-        for alias, credential in attached.items():
+        for alias, credential in credential_by_alias.items():
             if credential.kind != "postgres":
                 text = (
                     f"credential '{credential.name}' of alias '{alias}' is of type "
@@ -280,7 +281,7 @@ class DuckdbTool:
                     "kind artifact and give it to inputs"
                 )
                 raise ToolFailure(build_error("config", text))
-        return attached
+        return credential_by_alias
 
 
 def parse_database_name(name_field: Any, call: Call) -> FileName | None:

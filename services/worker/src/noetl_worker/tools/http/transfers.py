@@ -117,7 +117,7 @@ class CurlTransfers:
 
     def __init__(self, *, connections_max: int) -> None:
         self._loop = asyncio.get_running_loop()
-        self._ended: dict[pycurl.Curl, Ended] = {}
+        self._on_end_by_curl: dict[pycurl.Curl, Ended] = {}
         self._timer: asyncio.Handle | None = None
         self._sockets = build_watcher(self._loop, self._handle_ready)
         self._multi = multi = pycurl.CurlMulti()
@@ -126,19 +126,19 @@ class CurlTransfers:
         multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, connections_max)
         multi.setopt(pycurl.M_MAXCONNECTS, connections_max)
 
-    def begin_transfer(self, curl: pycurl.Curl, ended: Ended) -> None:
-        """Begin a transfer; `ended` is called once, and may begin it again."""
-        self._ended[curl] = ended
+    def begin_transfer(self, curl: pycurl.Curl, on_end: Ended) -> None:
+        """Begin a transfer; `on_end` is called once, and may begin it again."""
+        self._on_end_by_curl[curl] = on_end
         self._multi.add_handle(curl)
 
     def cancel_transfer(self, curl: pycurl.Curl) -> None:
         """End a transfer that nobody waits for any more."""
-        if self._ended.pop(curl, None) is not None:
+        if self._on_end_by_curl.pop(curl, None) is not None:
             self._multi.remove_handle(curl)
 
     def close(self) -> None:
         """Give up all transfers and close all connections."""
-        for curl in list(self._ended):
+        for curl in list(self._on_end_by_curl):
             self.cancel_transfer(curl)
         self._set_timer(-1)
         self._sockets.close()
@@ -179,8 +179,8 @@ class CurlTransfers:
                 return
 
     def _end_transfer(self, curl: pycurl.Curl, code: int, reason: str) -> None:
-        ended = self._ended.pop(curl, None)
-        if ended is not None:
+        on_end = self._on_end_by_curl.pop(curl, None)
+        if on_end is not None:
             descriptor = int(curl.getinfo(pycurl.ACTIVESOCKET))
             self._multi.remove_handle(curl)
-            ended(code, reason, descriptor)
+            on_end(code, reason, descriptor)

@@ -151,15 +151,19 @@ async def _run_on_bucket(operation: str, task: NatsTask) -> dict[str, Any]:
     if operation == "kv_keys":
         return await _list_keys(await task.jetstream.key_value(bucket), bucket)
     key = task.get_name("key", names.check_key_name)
-    named = {"status": "ok", "bucket": bucket, "key": key}
+    key_fields = {"status": "ok", "bucket": bucket, "key": key}
     if operation == "kv_put":
-        return {**named, "revision": await _put_key(task, bucket, key)}
+        return {**key_fields, "revision": await _put_key(task, bucket, key)}
     store = await task.jetstream.key_value(bucket)
     if operation == "kv_get":
         entry = await store.get(key)
-        return {**named, **_decode_value("value", entry.value or b""), "revision": entry.revision}
+        return {
+            **key_fields,
+            **_decode_value("value", entry.value or b""),
+            "revision": entry.revision,
+        }
     await (store.delete(key) if operation == "kv_delete" else store.purge(key))
-    return named
+    return key_fields
 
 
 async def _put_key(task: NatsTask, bucket: str, key: str) -> int:

@@ -117,8 +117,8 @@ def _format_parts(months: int, days: int, us: int) -> str:
         (_compute_quotient(minutes, 60), "H"), (_compute_remainder(minutes, 60), "M")
     )
     if seconds_us:
-        whole, fraction = divmod(abs(seconds_us), SECOND_US)
-        digits = f"{whole}.{fraction:06d}".rstrip("0").rstrip(".")
+        whole_seconds, fraction = divmod(abs(seconds_us), SECOND_US)
+        digits = f"{whole_seconds}.{fraction:06d}".rstrip("0").rstrip(".")
         time_part += f"{'-' if seconds_us < 0 else ''}{digits}S"
     if not time_part:
         return f"P{date_part}" if date_part else "PT0S"

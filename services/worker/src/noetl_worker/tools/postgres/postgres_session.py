@@ -262,8 +262,8 @@ class PostgresSession:
         if self._find_trusted_plan(text) is not None:
             return True
         self._checked_s_by_text[text] = time.monotonic()
-        described = await self.describe_statement(text)
-        return described.prepared.get_parameters() == plan.prepared.get_parameters()
+        current_plan = await self.describe_statement(text)
+        return current_plan.prepared.get_parameters() == plan.prepared.get_parameters()
 
     async def describe_statement(self, text: str) -> StatementPlan:
         """Return a plan with the types of now, to be run before the transaction ends.
@@ -286,16 +286,18 @@ class PostgresSession:
 
     async def _describe_plan(self, text: str, name: str) -> StatementPlan:
         try:
-            prepared = await self.connection.prepare(text, name=name)
-            if _is_derived(prepared):
+            prepared_statement = await self.connection.prepare(text, name=name)
+            if _is_derived(prepared_statement):
                 # The client keeps a composite's attributes for ever.
                 await self.connection.reload_schema_state()
-                prepared = await self.connection.prepare(text, name=name and identity.mint_token())
+                prepared_statement = await self.connection.prepare(
+                    text, name=name and identity.mint_token()
+                )
         except asyncpg.UnsupportedClientFeatureError as problem:
             text = f"a column or parameter is of a type that cannot be read: {problem}: cast it"
             raise ToolFailure(build_error("schema", text, source="postgres")) from problem
         encoding = self.connection.get_settings().server_encoding
-        return _build_plan(prepared, is_checked=encoding != "SQL_ASCII")
+        return _build_plan(prepared_statement, is_checked=encoding != "SQL_ASCII")
 
     def _find_plan(self, text: str) -> StatementPlan | None:
         """Find a plan, and keep it longer than those whose text comes once, as claims' do."""
@@ -330,18 +332,18 @@ class PostgresSession:
         return bool(await self.connection.fetchval(_QUERIES["end_backend"], process))
 
 
-def _is_derived(prepared: "PreparedStatement[Any]") -> bool:
-    types = [column.type for column in prepared.get_attributes()]
-    return any(is_derived_type(item) for item in (*types, *prepared.get_parameters()))
+def _is_derived(prepared_statement: "PreparedStatement[Any]") -> bool:
+    types = [column.type for column in prepared_statement.get_attributes()]
+    return any(is_derived_type(item) for item in (*types, *prepared_statement.get_parameters()))
 
 
-def _build_plan(prepared: "PreparedStatement[Any]", *, is_checked: bool) -> StatementPlan:
-    types = tuple(parameter.name for parameter in prepared.get_parameters())
-    attributes = prepared.get_attributes()
+def _build_plan(prepared_statement: "PreparedStatement[Any]", *, is_checked: bool) -> StatementPlan:
+    types = tuple(parameter.name for parameter in prepared_statement.get_parameters())
+    attributes = prepared_statement.get_attributes()
     # Of columns with one name the last is in the row.
     readers = {column.name: find_reader(column.type.name) for column in attributes}
     return StatementPlan(
-        prepared=prepared,
+        prepared=prepared_statement,
         binders=tuple(get_binder(name) for name in types),
         parameter_types=types,
         columns=tuple(column.name for column in attributes),
@@ -352,5 +354,5 @@ def _build_plan(prepared: "PreparedStatement[Any]", *, is_checked: bool) -> Stat
             for column in attributes
             if can_fail_to_read(column.type, is_checked=is_checked)
         ),
-        is_derived=_is_derived(prepared),
+        is_derived=_is_derived(prepared_statement),
     )

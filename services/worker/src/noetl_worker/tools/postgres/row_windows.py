@@ -63,8 +63,10 @@ async def read_windows(
     come as their texts.
     """
     statement = parse_one_statement(query, params)
-    own = nullcontext() if is_inside else hold_transaction(session.connection, readonly=True)
-    async with own:
+    own_transaction = (
+        nullcontext() if is_inside else hold_transaction(session.connection, readonly=True)
+    )
+    async with own_transaction:
         plan = keep_json_as_text(await session.describe_statement(statement.text), json_texts)
         values = bind_values(
             sql_statements.order_arguments(statement, params), plan.binders, plan.parameter_types

@@ -267,8 +267,8 @@ def read_numeric(value: Decimal) -> float | int | str:
     if exponent >= 0:
         if value.adjusted() > _SMALL_DIGITS:
             return format(value, "f")
-        whole = int(value)
-        return whole if -_INT8_MAX <= whole <= _INT8_MAX else str(whole)
+        whole_number = int(value)
+        return whole_number if -_INT8_MAX <= whole_number <= _INT8_MAX else str(whole_number)
     as_float = float(value)
     return as_float if Decimal(repr(as_float)) == value else format(value, "f")
 

@@ -42,13 +42,13 @@ class OutputParser:
 
     def __init__(self, stream: str) -> None:
         self._stream = stream
-        self._waiting = b""
+        self._unread_bytes = b""
         self._ready_stream = stream
         self._ready: list[bytes] = []
 
     def feed_bytes(self, data: bytes, log: TaskLogPort) -> bool:
         """Take bytes; tell whether the end of a call was among them."""
-        buffer, has_ended = self._waiting + data, False
+        buffer, has_ended = self._unread_bytes + data, False
         at = buffer.rfind(b"\n") + 1
         records = _read_records(buffer[:at])
         for record in records:
@@ -70,7 +70,7 @@ class OutputParser:
         ):
             self._gather_bytes(self._stream, unread_bytes, log)
             unread_bytes = b""
-        self._waiting = unread_bytes
+        self._unread_bytes = unread_bytes
         self._flush_ready(log)
         return has_ended
 
@@ -123,7 +123,7 @@ class PythonOutput:
 
     def __init__(self, sources: tuple[tuple[str, BinaryIO], ...]) -> None:
         self._log: TaskLogPort | None = None
-        self._ended = {stream: asyncio.Event() for stream, _ in sources}
+        self._end_by_stream = {stream: asyncio.Event() for stream, _ in sources}
         self._readers = [
             asyncio.ensure_future(self._read_source(stream, source)) for stream, source in sources
         ]
@@ -131,8 +131,8 @@ class PythonOutput:
     def begin_call(self, log: TaskLogPort) -> None:
         """Put what comes from now on into a log."""
         self._log = log
-        for ended in self._ended.values():
-            ended.clear()
+        for call_ended in self._end_by_stream.values():
+            call_ended.clear()
 
     async def finish_call(self) -> bool:
         """Wait for the rest of a call and end its log; False when the rest did not come.
@@ -141,12 +141,12 @@ class PythonOutput:
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(_REST_S):
-                for ended in self._ended.values():
-                    await ended.wait()
+                for call_ended in self._end_by_stream.values():
+                    await call_ended.wait()
         if self._log is not None:
             self._log.finish_lines()
         self._log = None
-        return all(ended.is_set() for ended in self._ended.values())
+        return all(call_ended.is_set() for call_ended in self._end_by_stream.values())
 
     async def close(self) -> None:
         """Read no more."""
@@ -155,7 +155,7 @@ class PythonOutput:
         await asyncio.gather(*self._readers, return_exceptions=True)
 
     async def _read_source(self, stream: str, source: BinaryIO) -> None:
-        parser, ended = OutputParser(stream), self._ended[stream]
+        parser, call_ended = OutputParser(stream), self._end_by_stream[stream]
         reader = asyncio.StreamReader()
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), source
@@ -165,10 +165,10 @@ class PythonOutput:
                 if self._log is None:
                     continue
                 if parser.feed_bytes(data, self._log):
-                    ended.set()
+                    call_ended.set()
                 await self._log.wait_for_room()
         finally:
-            ended.set()
+            call_ended.set()
             transport.close()
 
 

@@ -79,13 +79,13 @@ def parse_network(fields: dict[str, Any], *, is_open: bool, is_by_task: bool) ->
 
 
 def _find_given(fields: dict[str, Any]) -> tuple[str, Any]:
-    own, deps = fields.get("requirements"), fields.get("deps")
+    requirements, deps = fields.get("requirements"), fields.get("deps")
     older = deps.get("packages") if isinstance(deps, dict) else None
-    if own and older:
+    if requirements and older:
         raise _build_invalid_failure(
             "fields 'requirements' and 'deps.packages' mean the same: write the first alone"
         )
-    return ("requirements", own) if own or not older else ("deps.packages", older)
+    return ("requirements", requirements) if requirements or not older else ("deps.packages", older)
 
 
 def _split_lines(package_lines: Any, name: str) -> list[str]:
@@ -99,8 +99,8 @@ def _split_lines(package_lines: Any, name: str) -> list[str]:
     )
     if not isinstance(texts, list) or any(not isinstance(text, str) for text in texts):
         raise _build_invalid_failure(f"field '{name}' must list packages, as in [requests==2.32.3]")
-    joined = "\n".join(texts).replace("\\\n", " ")
-    return [" ".join(re.sub(r"(^|\s)#.*", "", line).split()) for line in joined.splitlines()]
+    joined_text = "\n".join(texts).replace("\\\n", " ")
+    return [" ".join(re.sub(r"(^|\s)#.*", "", line).split()) for line in joined_text.splitlines()]
 
 
 def _check_requirement_form(line: str, name: str) -> None:

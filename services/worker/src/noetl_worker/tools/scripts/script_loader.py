@@ -95,8 +95,8 @@ class ScriptLoader:
             path = unquote(urlsplit(uri).path).lstrip("/")
         file = _path_within(self._directory, path)
         try:
-            with file.open("rb") as opened:
-                return opened.read(SCRIPT_BYTES_MAX + 1)
+            with file.open("rb") as stream:
+                return stream.read(SCRIPT_BYTES_MAX + 1)
         except OSError as problem:
             text = f"script '{uri}' cannot be read: {problem.strerror}"
             raise ToolFailure(build_error("not_found", text)) from problem
@@ -181,10 +181,10 @@ def _get_source_type(script: dict[str, Any], source: dict[str, Any]) -> Type:
 
 
 def _decode_inline(source: dict[str, Any]) -> bytes:
-    packed, code = source.get("code_b64"), source.get("code")
-    if isinstance(packed, str):
+    encoded_code, code = source.get("code_b64"), source.get("code")
+    if isinstance(encoded_code, str):
         try:
-            return b64decode(packed, validate=True)
+            return b64decode(encoded_code, validate=True)
         except ValueError as problem:
             raise _build_invalid_failure(f"'source.code_b64' is not base64: {problem}") from problem
     if not isinstance(code, str):

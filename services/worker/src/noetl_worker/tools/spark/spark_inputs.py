@@ -195,10 +195,10 @@ class SparkInputReader:
     async def get_credential_name(self, auth: Any, site: UnitScope, home: StoreAddress) -> str:
         """Return the name under which executors find a credential; raises `ToolFailure`."""
         credential = await self._vault.resolve_auth(auth, site)
-        stored = None
+        stored_credential = None
         if credential.version:
-            stored = await self._vault.get_stored(credential.name, site)
-        if credential.kind != "postgres" or stored is None or home.is_in_process:
+            stored_credential = await self._vault.get_stored(credential.name, site)
+        if credential.kind != "postgres" or stored_credential is None or home.is_in_process:
             text = (
                 f"Spark's executors open credentials of type postgres that are stored, and "
                 f"'{credential.name}' is not: register it with `noetl credential put`"

@@ -338,14 +338,14 @@ class SparkTool:
     ) -> SpreadTable:
         """Store what executors handed over as bytes, and describe the whole table."""
         payloads = self._references.get_payloads(call.site)
-        stored = [
+        stored_manifests = [
             part_manifest
             if part_manifest.ref is not None
             else await _store_part(payloads, part_manifest, ask.plan)
             for part_manifest in spark_result.manifests or []
         ]
         try:
-            return part_writer.build_spread(stored, ask.plan, spark_result.columns)
+            return part_writer.build_spread(stored_manifests, ask.plan, spark_result.columns)
         except Exception as problem:
             error = job_loader.explain_failure(problem)
             if error is None:

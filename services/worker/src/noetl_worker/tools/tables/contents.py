@@ -154,9 +154,9 @@ def _is_foreign(kind: pa.DataType) -> bool:
     """Tell whether CSV has no form for a type."""
     types = pa.types
     binaries = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary)
-    others = (types.is_nested, types.is_interval, types.is_duration, types.is_float16)
+    other_kinds = (types.is_nested, types.is_interval, types.is_duration, types.is_float16)
     return isinstance(kind, pa.BaseExtensionType) or any(
-        is_kind(kind) for is_kind in (*binaries, *others)
+        is_kind(kind) for is_kind in (*binaries, *other_kinds)
     )
 
 

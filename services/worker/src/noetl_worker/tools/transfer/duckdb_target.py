@@ -50,11 +50,11 @@ class DuckdbTable:
         if self._aim.mode == "upsert":
             keys = transfer_rows.list_keys(self._aim, names)
             rows = transfer_rows.keep_latest_by_key(rows, keys)
-        written = {
+        column_by_name = {
             name: self._build_column(name, [row.get(name) for row in rows], kinds.get(name))
             for name in names
         }
-        self._session.register_table(_CHUNK, pa.table(written))
+        self._session.register_table(_CHUNK, pa.table(column_by_name))
         self._session.fetch_rows(self._build_statement(names, keys), [])
         return len(rows)
 

@@ -74,13 +74,13 @@ class PostgresTable:
             return None
         if not self._staged_names:
             return 0
-        staged = StagedRows(
+        staged_rows = StagedRows(
             table=sql_ident(self._parts),
             staging=_STAGING,
             columns=[self._columns[name] for name in self._staged_names],
             target_columns=self._columns,
         )
-        return await write_staged_rows(self._session, staged, self._aim)
+        return await write_staged_rows(self._session, staged_rows, self._aim)
 
     def can_copy(self, schema: Any) -> bool:
         """Tell whether columns of an Arrow schema are appended as their rows would be."""

@@ -118,8 +118,8 @@ class SparkMover:
             table = await _get_target(session, ends.target.get("table"))
             staging = await _create_staging(session, call, table)
         try:
-            columns, copied = await self._copy_rows(ends, call, table, staging, credential)
-            return await self._commit_rows(ends, call, table, columns, staging, copied)
+            columns, copy_counts = await self._copy_rows(ends, call, table, staging, credential)
+            return await self._commit_rows(ends, call, table, columns, staging, copy_counts)
         finally:
             await asyncio.shield(self._drop_staging(ends, call, table.schema, staging))
 
@@ -130,7 +130,9 @@ class SparkMover:
         home = self._spark.build_store_address(call)
         async with self._open_source(ends, call) as source:
             frame = await self._spark.run_job(
-                lambda one: job_loader.load_jobs().prepared(one, source, ends.aim.mapping, home),
+                lambda session: job_loader.load_jobs().prepared(
+                    session, source, ends.aim.mapping, home
+                ),
                 call,
             )
             transfer_rows.check_columns(frame.columns, table.columns, table.name)
@@ -146,10 +148,10 @@ class SparkMover:
                 columns={column.name: (column.stored_type, column.category) for column in columns},
                 target=f"{table.schema}.{table.name}",
             )
-            copied: CopyCounts = await self._spark.run_job(
+            copy_counts: CopyCounts = await self._spark.run_job(
                 lambda _: job_loader.load_jobs().copied(frame, plan), call
             )
-        return columns, copied
+        return columns, copy_counts
 
     def _check_ends(self, ends: TransferEnds) -> None:
         source, target = ends.source, ends.target
@@ -178,8 +180,10 @@ class SparkMover:
             yield StoredInput(refs=[ref])
             return
         if source["type"] == DATASET:
-            described = describe_end(source, ends.source_auth)
-            yield await self._spark.input_reader.describe_files("source", described, call, home)
+            dataset_fields = describe_end(source, ends.source_auth)
+            yield await self._spark.input_reader.describe_files(
+                "source", dataset_fields, call, home
+            )
             return
         fields = {key: value for key, value in source.items() if key not in _SOURCE_KEYS}
         fields["auth"] = ends.source_auth
@@ -199,10 +203,10 @@ class SparkMover:
         table: _TargetTable,
         columns: list[TargetColumn],
         staging: str,
-        copied: CopyCounts,
+        copy_counts: CopyCounts,
     ) -> dict[str, Any]:
         """Make the rows the target's, and note that they are."""
-        staged = _list_staged(table, columns, staging)
+        staged_rows = _list_staged(table, columns, staging)
         async with lease_session(self._postgres, ends.target_auth, call.site) as session:
             connection = session.connection
             async with hold_transaction(connection):
@@ -211,11 +215,11 @@ class SparkMover:
                     return earlier_outcome
                 if ends.aim.mode == "replace":
                     await empty_table(session, table.quoted_name)
-                row_count = await write_staged_rows(session, staged, ends.aim)
+                row_count = await write_staged_rows(session, staged_rows, ends.aim)
                 outcome: dict[str, Any] = {
                     "rows_transferred": row_count,
-                    "chunks": copied.tasks,
-                    "records_fetched": copied.rows,
+                    "chunks": copy_counts.tasks,
+                    "records_fetched": copy_counts.rows,
                     "engine": "spark",
                 }
                 if call.increment is not None:
@@ -260,8 +264,8 @@ async def _create_staging(session: PostgresSession, call: Call, table: _TargetTa
     return name
 
 
-async def _get_target(session: PostgresSession, named: Any) -> _TargetTable:
-    oid, _ = await get_table(session, transfer_rows.parse_table_parts(named))
+async def _get_target(session: PostgresSession, table_name: Any) -> _TargetTable:
+    oid, _ = await get_table(session, transfer_rows.parse_table_parts(table_name))
     target = await session.connection.fetchrow(_QUERIES["name_of_table"], oid)
     assert target is not None, "the catalog has just told the table's identity"
     columns = await list_table_columns(session, oid)

@@ -213,7 +213,7 @@ class TransferTool:
         texts = (
             target.list_json_sources(plan.aim.mapping) if isinstance(target, PostgresTable) else []
         )
-        fetched = moved = chunks = 0
+        fetched_count = row_count = chunks = 0
         reading = (
             self._iterate_windows(plan, call, held_ends, json_texts=texts)
             if held_ends.dataset is None
@@ -225,14 +225,14 @@ class TransferTool:
                     continue
                 if call.increment is not None:
                     call.increment.scan_rows(window.rows)
-                fetched += len(window.rows)
+                fetched_count += len(window.rows)
                 row_window = transfer_rows.map_window(window, plan.aim)
-                moved += await target.write_chunk(row_window.rows, row_window.kinds)
+                row_count += await target.write_chunk(row_window.rows, row_window.kinds)
                 chunks += 1
         if isinstance(target, PostgresTable):
-            written = await target.finish_rows()
-            moved = moved if written is None else written
-        return {"rows_transferred": moved, "chunks": chunks, "records_fetched": fetched}
+            merged_count = await target.finish_rows()
+            row_count = row_count if merged_count is None else merged_count
+        return {"rows_transferred": row_count, "chunks": chunks, "records_fetched": fetched_count}
 
     async def _find_effect(
         self, plan: TransferPlan, call: Call, held_ends: _HeldEnds
