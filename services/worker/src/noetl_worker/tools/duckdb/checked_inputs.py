@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from noetl_playbook.model.expectations import Expectations
 from noetl_playbook.templates.output_forms import sql_ident
-from noetl_worker.datasets.check_reports import CheckFindings
 from noetl_worker.datasets.problems import DatasetProblem
+from noetl_worker.domain.check_reports import CheckFindings
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.tools.calls.call import Call
 from noetl_worker.tools.duckdb.duckdb_session import DuckdbSession, QueryScan

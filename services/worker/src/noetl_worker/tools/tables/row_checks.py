@@ -17,7 +17,8 @@ from msgspec import Struct
 from noetl_playbook.model.expectations import Check, Expectations
 from noetl_playbook.templates.output_forms import sql_ident, sql_literal
 from noetl_storage.process.scratch import hold_scratch_folder
-from noetl_worker.datasets.check_reports import (
+from noetl_worker.datasets.problems import DatasetProblem
+from noetl_worker.domain.check_reports import (
     DIVERTED_ROWS,
     EXAMPLE_ROWS,
     CheckFindings,
@@ -26,7 +27,6 @@ from noetl_worker.datasets.check_reports import (
     describe_failure,
     find_refused,
 )
-from noetl_worker.datasets.problems import DatasetProblem
 from noetl_worker.domain.failures import format_problem
 from noetl_worker.sql.row_predicates import PredicateRefused, check_predicate
 from noetl_worker.tools.tables import duckdb_types, file_tables
