@@ -56,20 +56,20 @@ def is_current(digest: str) -> bool:
 def install_packages(node: Path) -> None:
     """Install what package-lock.json names, unless that is there already; raises `LeftOut`."""
     lock = SOURCE / "package-lock.json"
-    digest_file = SOURCE / "node_modules/.installed"
+    done = SOURCE / "node_modules/.installed"
     digest = hashlib.sha256(lock.read_bytes()).hexdigest()
-    if digest_file.is_file() and digest_file.read_text() == digest:
+    if done.is_file() and done.read_text() == digest:
         return
     npm = node.parents[1] / "lib/node_modules/npm/bin/npm-cli.js"
-    run_node(node, [str(npm), "ci", "--ignore-scripts"], limit_s=INSTALL_S, program_name="npm ci")
-    digest_file.write_text(digest)
+    run_node(node, [str(npm), "ci", "--ignore-scripts"], limit_s=INSTALL_S, what="npm ci")
+    done.write_text(digest)
 
 
-def run_node(node: Path, words: list[str], *, limit_s: float, program_name: str) -> None:
+def run_node(node: Path, words: list[str], *, limit_s: float, what: str) -> None:
     """Run a program of Node in the console's folder; raises `LeftOut` with its last words."""
     environ = {**os.environ, "PATH": f"{node.parent}{os.pathsep}{os.environ.get('PATH', '')}"}
     try:
-        completed_process = subprocess.run(  # noqa: S603 - our own tool
+        ran = subprocess.run(  # noqa: S603 - our own tool
             [str(node), *words],
             cwd=SOURCE,
             env=environ,
@@ -79,13 +79,11 @@ def run_node(node: Path, words: list[str], *, limit_s: float, program_name: str)
             check=False,
         )
     except subprocess.TimeoutExpired as late:
-        raise LeftOut(f"{program_name} took longer than {limit_s:g} s") from late
-    if completed_process.returncode:
-        lines = (completed_process.stdout + completed_process.stderr).strip().splitlines()
-        shown_lines = (
-            lines if len(lines) <= TOLD_LINES else [*lines[:4], "...", *lines[-TOLD_LINES:]]
-        )
-        raise LeftOut("\n".join([f"{program_name} failed:", *shown_lines]))
+        raise LeftOut(f"{what} took longer than {limit_s:g} s") from late
+    if ran.returncode:
+        lines = (ran.stdout + ran.stderr).strip().splitlines()
+        told = lines if len(lines) <= TOLD_LINES else [*lines[:4], "...", *lines[-TOLD_LINES:]]
+        raise LeftOut("\n".join([f"{what} failed:", *told]))
 
 
 def build_bundle() -> None:
@@ -103,9 +101,9 @@ def build_bundle() -> None:
         node,
         [vite, "build", "--outDir", str(fresh), "--emptyOutDir", "--logLevel", "warn"],
         limit_s=BUILD_S,
-        program_name="vite build",
+        what="vite build",
     )
-    run_node(node, ["scripts/compress.js", str(fresh)], limit_s=BUILD_S, program_name="compression")
+    run_node(node, ["scripts/compress.js", str(fresh)], limit_s=BUILD_S, what="compression")
     (fresh / STAMP).write_text(digest)
     shutil.rmtree(BUNDLE, ignore_errors=True)
     fresh.rename(BUNDLE)
@@ -125,7 +123,7 @@ def check_sources() -> int:
     )
     try:
         for words in programs:
-            run_node(node, words, limit_s=BUILD_S, program_name=Path(words[0]).stem)
+            run_node(node, words, limit_s=BUILD_S, what=Path(words[0]).stem)
     except LeftOut as reason:
         print(f"console: {reason}", file=sys.stderr)
         return 1

@@ -28,9 +28,7 @@ def build_document() -> str:
     for operations in schema["paths"].values():
         for operation in operations.values():
             responses = operation.get("responses", {})
-            operation["responses"] = {
-                code: response for code, response in responses.items() if code < "4"
-            }
+            operation["responses"] = {code: said for code, said in responses.items() if code < "4"}
     return json.dumps(drop_examples(schema), sort_keys=True, default=str)
 
 
@@ -92,7 +90,7 @@ def main() -> int:
         path = Path(folder) / "openapi.json"
         path.write_text(document)
         words = ["node_modules/openapi-typescript/bin/cli.js", str(path), "--output", str(TYPES)]
-        run_node(node, words, limit_s=120, program_name="openapi-typescript")
+        run_node(node, words, limit_s=120, what="openapi-typescript")
     VOCABULARY.write_text(json.dumps(build_vocabulary(), indent=2) + "\n")
     TYPES.write_text(f"{DIGEST}{digest_document(document)}\n{TYPES.read_text()}")
     return 0

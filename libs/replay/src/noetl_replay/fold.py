@@ -199,9 +199,9 @@ def _initialize_execution(
 def _inherit_state(state: ExecutionState, event: execution_events.StateInherited) -> None:
     state.ctx = {**state.ctx, **event.ctx}
     for inherited in event.steps:
-        step_state = ensure_step(state, inherited.step)
-        step_state.status, step_state.run_id = inherited.status, inherited.run_id
-        step_state.result, step_state.error = inherited.result, inherited.error
+        remembered = ensure_step(state, inherited.step)
+        remembered.status, remembered.run_id = inherited.status, inherited.run_id
+        remembered.result, remembered.error = inherited.result, inherited.error
 
 
 def _end_execution(state: ExecutionState, at: Envelope, status: ExecutionStatus) -> None:
@@ -245,20 +245,20 @@ def _apply_step(
             )
             fold_lineage.start_run_lineage(state, at, event)
             fold_streams.attach_to_producer(state, event)
-            step_state = ensure_step(state, event.step)
-            step_state.activations += 1
-            step_state.status, step_state.run_id = RunStatus.RUNNING, event.run_id
-            step_state.started_at, step_state.ended_at = at.event_time, None
-            step_state.attempt, step_state.worker_id = 1, None
+            remembered = ensure_step(state, event.step)
+            remembered.activations += 1
+            remembered.status, remembered.run_id = RunStatus.RUNNING, event.run_id
+            remembered.started_at, remembered.ended_at = at.event_time, None
+            remembered.attempt, remembered.worker_id = 1, None
         case step_events.StepFailed():
-            step_state = ensure_step(state, event.step)
-            step_state.result, step_state.error = None, event.error
+            remembered = ensure_step(state, event.step)
+            remembered.result, remembered.error = None, event.error
         case step_events.StepExit():
             fold_lineage.pass_on_lineage(state, event)
             state.runs.pop(event.run_id, None)
-            ended_step = ensure_step(state, event.step)
-            ended_step.status, ended_step.error = event.status, event.failure or ended_step.error
-            ended_step.ended_at = at.event_time
+            ended = ensure_step(state, event.step)
+            ended.status, ended.error = event.status, event.failure or ended.error
+            ended.ended_at = at.event_time
             state.ctx = {**state.ctx, **event.patch}
             state.warnings += len(event.notes)
             state.tokens.update(dict.fromkeys(event.targets, event.step))
@@ -293,9 +293,9 @@ def _end_call(
 def _remember_outcome(
     state: ExecutionState, event: step_events.CallDone | step_events.CallError
 ) -> None:
-    step_state = ensure_step(state, event.step)
-    step_state.result = event.result
-    step_state.error = event.error if isinstance(event, step_events.CallError) else None
+    remembered = ensure_step(state, event.step)
+    remembered.result = event.result
+    remembered.error = event.error if isinstance(event, step_events.CallError) else None
 
 
 def _remember_worker(
@@ -308,8 +308,8 @@ def _remember_worker(
         and command_state.slot is None
         and command_state.frame_id is None
     ):
-        step_state = ensure_step(state, event.step)
-        step_state.attempt, step_state.worker_id = event.attempt, event.worker_id
+        made = ensure_step(state, event.step)
+        made.attempt, made.worker_id = event.attempt, event.worker_id
 
 
 def ensure_step(state: ExecutionState, name: str) -> StepState:

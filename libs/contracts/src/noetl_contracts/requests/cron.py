@@ -35,13 +35,13 @@ def check_cron(expression: str, zone: str) -> None:
 def iterate_due_times(expression: str, zone: str, after: datetime) -> Iterator[datetime]:
     """Yield every due time later than a moment, in UTC and growing; raises `CronRefused`."""
     cron = _parse_cron(expression, after.astimezone(_load_time_zone(zone)))
-    last_due_at = after
-    for local_due_at in cron:
-        due_at = local_due_at.astimezone(UTC)
+    last = after
+    for local in cron:
+        due = local.astimezone(UTC)
         # A local time that comes twice, or not at all, may name a moment that has been yielded.
-        if due_at > last_due_at:
-            last_due_at = due_at
-            yield due_at
+        if due > last:
+            last = due
+            yield due
 
 
 def list_due_times(
