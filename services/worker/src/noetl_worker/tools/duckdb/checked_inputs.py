@@ -62,8 +62,8 @@ def check_inputs(
             for batch in scan.batches:
                 checks.filter_batch(batch)
             findings[name] = checks.finish()
-    for name, found in findings.items():
-        if found.diverted:
+    for name, input_findings in findings.items():
+        if input_findings.diverted:
             condition = row_checks.write_conditions(expected[name])
             session.narrow_table(name, views[name], condition)
     return CheckedInputs(views=views, findings=findings)

@@ -185,9 +185,9 @@ class RowChecks:
         # Seconds since 1970: a moment would come back in the zone of this machine.
         moment = f"SELECT epoch(max(CAST({column} AS TIMESTAMPTZ))) FROM {_BATCH}"  # noqa: S608 - a quoted name
         (seconds,) = self._connection.execute(moment).fetchall()[0]
-        known = self._newest.get(place)
+        newest_before = self._newest.get(place)
         newest = None if seconds is None else datetime.fromtimestamp(seconds, UTC)
-        moments = [moment for moment in (known, newest) if moment is not None]
+        moments = [moment for moment in (newest_before, newest) if moment is not None]
         self._newest[place] = max(moments, default=None)
 
     def _count_repeated(self, place: int, check: Check) -> None:
