@@ -201,8 +201,8 @@ class WaveRunner:
         members = [wave_member for wave_member in self._queue if wave_member.sharing_key == group][
             : self._size
         ]
-        chosen_set = set(members)
-        self._queue = deque(member for member in self._queue if member not in chosen_set)
+        member_set = set(members)
+        self._queue = deque(member for member in self._queue if member not in member_set)
         return members
 
     async def _run_wave(self, wave: _Wave) -> None:
