@@ -120,10 +120,10 @@ def read_actor(meta: Mapping[str, Any]) -> Actor | None:
 
     An actor that this release does not understand is read as `unknown`: a history stays readable.
     """
-    stored = meta.get(META_KEY)
-    if stored is None:
+    stored_actor = meta.get(META_KEY)
+    if stored_actor is None:
         return None
     try:
-        return msgspec.convert(stored, Actor)
+        return msgspec.convert(stored_actor, Actor)
     except msgspec.ValidationError:
         return UNKNOWN
