@@ -10,7 +10,7 @@ from tests.support.api import ApiWorld
 from tests.support.identities import OTHER, OWN, OWNER, Caller, make_caller, make_guarded_app
 
 from noetl_contracts.identity.quotas import RunningCount, TenantQuota
-from noetl_contracts.ids import ExecutionId, OrganizationId
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_planner.api.http.quota_board import QuotaBoard, QuotaExceededError
 from noetl_planner.api.identity import quotas
 from noetl_storage.memory.identities import MemoryQuotas
@@ -129,6 +129,7 @@ async def test_a_key_that_has_begun_an_execution_names_it_at_a_full_quota(world:
 
 async def test_a_bound_that_is_not_named_stays(world: ApiWorld) -> None:
     app = make_guarded_app(world)
+    await make_caller(world, "viewer", place=OTHER)
     await bound(app, OTHER[0], running_max=3)
     await bound(app, OTHER[0], calls_per_s=9.5)
     _, seen = await send(app, OWNER, "GET", "/api/quotas")
@@ -145,6 +146,7 @@ async def test_quotas_beyond_a_page_are_asked_for(
     monkeypatch.setattr(quotas, "QUOTAS_MAX", 2)
     app = make_guarded_app(world)
     for tenant in ("c", "a", "b"):
+        await make_caller(world, "viewer", place=(TenantId(tenant), OTHER[1]))
         await bound(app, tenant, running_max=1)
     _, first = await send(app, OWNER, "GET", "/api/quotas")
     assert ([quota["tenant"] for quota in first["quotas"]], first["next_after"]) == (
@@ -172,12 +174,13 @@ async def test_no_tenant_raises_its_own_quota(world: ApiWorld) -> None:
     eve = await make_caller(world, "admin", place=OTHER, name="eve")
     west = await make_caller(world, "admin", place=(OWN[0], OrganizationId("west")), name="wes")
     await bound(app, OTHER[0], running_max=1)
+    await make_caller(world, "viewer", place=(TenantId("third"), OTHER[1]))
     await bound(app, "third", running_max=7)
-    for caller in (eve, west):
+    for caller, refusal in ((eve, HTTPStatus.FORBIDDEN), (west, HTTPStatus.NOT_FOUND)):
         status, answer = await send(
             app, caller, "PATCH", f"/api/quotas/{OTHER[0]}", {"running_max": 9}
         )
-        assert status == HTTPStatus.NOT_FOUND, answer
+        assert status == refusal, answer
     _, seen = await send(app, eve, "GET", "/api/quotas")
     assert [quota["tenant"] for quota in seen["quotas"]] == [OTHER[0]]
     _, all_of_them = await send(app, OWNER, "GET", "/api/quotas")
@@ -202,6 +205,7 @@ async def test_a_quota_that_makes_no_sense_is_refused(world: ApiWorld, body: Any
 
 async def test_who_changes_a_quota_is_recorded(world: ApiWorld) -> None:
     app = make_guarded_app(world)
+    await make_caller(world, "viewer", place=OTHER)
     await bound(app, OTHER[0], running_max=5)
     _, log = await send(app, OWNER, "GET", "/api/audit?what=quota.changed")
     assert [(record["target"], record["details"]["running_max"]) for record in log["records"]] == [

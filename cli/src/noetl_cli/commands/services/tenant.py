@@ -90,9 +90,7 @@ def show_quota(
             # A bound that is not named stays.
             body = {bound: it for bound, it in limits.items() if is_lifted or it is not None}
             planner.patch(f"/api/quotas/{client.escape_segment(name or '')}", body)
-        quotas = [
-            quota for quota in _iterate_quotas(planner) if name is None or quota["tenant"] == name
-        ]
+        quotas = list(_iterate_quotas(planner, name))
     if as_json:
         terminal_output.print_json(quotas)
         return
@@ -112,10 +110,10 @@ def show_quota(
     )
 
 
-def _iterate_quotas(planner: PlannerClient) -> Iterator[dict[str, Any]]:
+def _iterate_quotas(planner: PlannerClient, tenant: str | None) -> Iterator[dict[str, Any]]:
     after: str | None = ""
     while after is not None:
-        page = planner.get("/api/quotas", after=after)
+        page = planner.get("/api/quotas", tenant=tenant, after=after)
         yield from page["quotas"]
         after = page["next_after"]
 

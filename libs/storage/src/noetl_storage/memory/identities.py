@@ -134,6 +134,17 @@ class MemoryIdentities:
         now = self._store.now()
         return any(key.is_valid_at(now) for key in self._store.api_keys.values())
 
+    async def has_tenant(self, tenant_id: TenantId) -> bool:
+        """Tell whether anything is kept for a tenant: roles, playbooks, runs, a quota, records."""
+        executions = self._store.row_by_key_by_surface.get("execution", {}).values()
+        return tenant_id in {
+            *self._store.quotas,
+            *(tenant for tenant, _ in self._store.administration),
+            *(binding.tenant_id for binding in self._store.role_bindings.values()),
+            *(entry.tenant_id for entry in self._store.catalog),
+            *(row["tenant_id"] for row in executions),
+        }
+
 
 class MemorySessions:
     """Keeps who is signed in with a browser."""

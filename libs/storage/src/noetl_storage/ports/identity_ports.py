@@ -77,6 +77,9 @@ class Identities(Protocol):
     async def has_any_key(self) -> bool:
         """Tell whether there is an API key that was not revoked."""
 
+    async def has_tenant(self, tenant_id: TenantId) -> bool:
+        """Tell whether anything is kept for a tenant: roles, playbooks, runs, a quota, records."""
+
 
 class Quotas(Protocol):
     """What tenants may use at most."""

@@ -144,6 +144,10 @@ class PostgresIdentities:
         """Tell whether there is an API key that was not revoked."""
         return bool(await self._database.get_value(_QUERIES["has_any_key"]))
 
+    async def has_tenant(self, tenant_id: TenantId) -> bool:
+        """Tell whether anything is kept for a tenant: roles, playbooks, runs, a quota, records."""
+        return bool(await self._database.get_value(_QUERIES["has_tenant"], tenant_id))
+
 
 class PostgresQuotas:
     """Keeps what tenants may use."""

@@ -109,6 +109,15 @@ select exists (
     where revoked_at is null and (expires_at is null or expires_at > now())
 );
 
+-- name: has_tenant :one
+-- Whether anything is kept for tenant $1. Earlier releases recorded no administration.
+select
+    exists (select from noetl.administration_event where tenant_id = $1)
+    or exists (select from noetl.role_binding where tenant_id = $1)
+    or exists (select from noetl.tenant_quota where tenant_id = $1)
+    or exists (select from noetl.catalog where tenant_id = $1)
+    or exists (select from noetl.execution where tenant_id = $1);
+
 -- name: put_quota :exec
 -- Keep what tenant $1 may use at most, instead of what it might before.
 insert into noetl.tenant_quota (tenant_id, running_max, calls_per_s)

@@ -60,6 +60,8 @@ class RequestScope(Struct, frozen=True, kw_only=True):
     path_prefixes: tuple[str, ...] = ()
     # Whether it is the organization of the installation, which sees what is nobody's.
     is_own_installation: bool = True
+    # Whether it is a tenant of which nothing is kept yet; only the owner comes so far.
+    is_new_tenant: bool = False
     # What acts instead of the principal: a webhook or a trigger.
     acting: Actor | None = None
 
@@ -142,6 +144,11 @@ class ApiServices(RequestScope, frozen=True, kw_only=True):
     def routes(self) -> IngestRoutes:
         """Return where facts about executions are published."""
         return IngestRoutes(shard_count=self.shards.shard_count, tenants=self.limits.tenants)
+
+    async def has_tenant(self, tenant_id: TenantId) -> bool:
+        """Tell whether there is a tenant: this one, one of the settings, or one with anything."""
+        is_named = tenant_id == self.tenant_id or tenant_id in self.limits.tenants
+        return is_named or await self.identity.identities.has_tenant(tenant_id)
 
     async def find_author_fault(self, actor: Actor | None, path: str | None) -> str | None:
         """Say why who has put something to start a playbook may not any more; None: who has may.

@@ -1,18 +1,20 @@
 """Quotas of tenants: set by who administers the installation, seen by each tenant's own."""
 
+from http import HTTPStatus
 from typing import Annotated
 
 from litestar import get, patch
 from litestar.params import FromPath, JSONBody, QueryParameter
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from noetl_contracts import subjects
 from noetl_contracts.identity.quotas import TenantQuota, TenantUsage
 from noetl_contracts.ids import TenantId
 from noetl_planner.api.http import problems
-from noetl_planner.api.http.services import Services
+from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.http.services import ApiServices, Services
 
 QUOTAS_MAX = 1000
+_SETTER = "who administers the whole installation sets the quotas of tenants"
 
 
 class QuotaChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -45,11 +47,20 @@ class UsageList(Struct, frozen=True, kw_only=True):
 
 @get("/quotas", tags=["identity"])
 async def list_quotas(
-    services: Services, after: Annotated[str, QueryParameter(max_length=64)] = ""
+    services: Services,
+    tenant: Annotated[str | None, QueryParameter(min_length=1, max_length=200)] = None,
+    after: Annotated[str, QueryParameter(max_length=64)] = "",
 ) -> UsageList:
-    """List the quotas: of all tenants for who administers the installation, else the own one."""
+    """List the quotas: of all tenants for who administers the installation, else the own one.
+
+    With a `tenant` it is that one's alone.
+    """
+    if tenant is not None:
+        await _check_tenant(services, tenant)
+    elif not services.sees_all_tenants:
+        tenant = services.tenant_id
     usages = await services.identity.quotas.list_usage(
-        tenant_id=None if services.sees_all_tenants else services.tenant_id,
+        tenant_id=None if tenant is None else TenantId(tenant),
         after=after,
         tenants_max=QUOTAS_MAX + 1,
     )
@@ -65,15 +76,13 @@ async def change_quota(
     services: Services, tenant: FromPath[str], data: JSONBody[QuotaChange]
 ) -> QuotaView:
     """Change what a tenant may use at most; it holds within seconds."""
+    await _check_tenant(services, tenant)
     if not services.sees_all_tenants:
-        # As with everything of other tenants: whether there is such a tenant is not told.
-        raise problems.build_not_found_error(
-            f"there is no tenant {tenant[:80]!r} whose quota you may set",
-            hint="who administers the whole installation sets the quotas of tenants",
-        )
-    if not subjects.is_subject_token(tenant):
-        raise problems.build_bad_request_error(
-            f"{tenant[:80]!r} names no tenant: use 1 to 64 letters, digits, '_' or '-'"
+        raise ApiError(
+            HTTPStatus.FORBIDDEN,
+            code="forbidden",
+            detail=f"{services.access.principal.name} may not change the quota of the own tenant",
+            hint=_SETTER,
         )
     async with services.record_change("quota.changed", f"tenant {tenant}") as details:
         before = await services.identity.quotas.find_quota(TenantId(tenant))
@@ -84,6 +93,22 @@ async def change_quota(
     return QuotaView(
         tenant=quota.tenant_id, running_max=quota.running_max, calls_per_s=quota.calls_per_s
     )
+
+
+async def _check_tenant(services: ApiServices, tenant: str) -> None:
+    """Raise a 404 for a tenant that is not there, and for every other one but the own.
+
+    Who does not administer the installation is not told whether there is such a tenant.
+    """
+    if not services.sees_all_tenants:
+        if tenant != services.tenant_id:
+            raise problems.build_not_found_error(
+                f"there is no tenant {tenant[:80]!r} whose quota you may see or set", hint=_SETTER
+            )
+        return
+    problems.check_tenant_name(tenant)
+    if not await services.has_tenant(TenantId(tenant)):
+        raise problems.build_no_tenant_error(tenant)
 
 
 def _change_quota(quota: TenantQuota, change: QuotaChange) -> TenantQuota:
