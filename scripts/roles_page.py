@@ -36,7 +36,7 @@ _TENANTS = """
 
 The roles say in which tenant and organization somebody acts. With roles in several, `X-NoETL-Tenant` and `X-NoETL-Organization`,
 `NOETL_TENANT` and `NOETL_ORGANIZATION`, or a context choose one, else the oldest does. What lies in another tenant answers 404, as does a
-playbook outside a role's folder. Only the owner learns that there is no such tenant (`no_tenant`). The first role makes it.
+playbook that no role shows. Only the owner learns that there is no such tenant (`no_tenant`). The first role makes it.
 
 ```console
 $ noetl context add prod --server https://noetl.example.org --tenant acme --organization west

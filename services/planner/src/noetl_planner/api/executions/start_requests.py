@@ -414,7 +414,7 @@ async def _answer_earlier(
         execution_requested, fact, is_pinned=is_pinned
     ):
         # Which one is not told to who may not see it.
-        is_told = services.covers_path(execution_requested.path)
+        is_told = services.sees_path(execution_requested.path)
         named = f"execution {execution_id}" if is_told else "an execution"
         raise ApiError(
             HTTPStatus.CONFLICT,

@@ -14,7 +14,7 @@ from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.lru_cache import LruCache
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
-from noetl_planner.api.http.services import ApiServices
+from noetl_planner.api.http.services import ApiServices, build_forbidden_error
 from noetl_planner.identity import denials, route_rules
 from noetl_planner.identity.access_resolver import NoRole
 from noetl_planner.identity.authenticator import Evidence, NotSignedIn
@@ -105,7 +105,11 @@ class Gate:
         if access.has_permission(permission):
             return services
         if rule.reach is Reach.PATHS and access.has_permission_somewhere(permission):
-            return structs.replace(services, path_prefixes=access.list_path_prefixes(permission))
+            return structs.replace(
+                services,
+                path_prefixes=access.list_path_prefixes(permission),
+                permission=permission,
+            )
         await self._record_denial(
             access.principal.build_actor(), access, f"{method} {path}", str(permission)
         )
@@ -242,17 +246,6 @@ def _check_new_tenant(tenant_id: TenantId, method: str, path: str) -> None:
     if (method, path) not in route_rules.MAKING_TENANTS:
         raise problems.build_no_tenant_error(tenant_id)
     problems.check_tenant_name(tenant_id)
-
-
-def build_forbidden_error(access: Access, permission: Permission) -> ApiError:
-    """Say which permission is missing, and who gives it."""
-    roles = ", ".join(access.list_roles()) or "none"
-    return ApiError(
-        HTTPStatus.FORBIDDEN,
-        code="forbidden",
-        detail=f"{access.principal.name} may not {permission} here (roles: {roles})",
-        hint="an administrator gives roles: noetl role grant",
-    )
 
 
 def _build_unauthorized_error(refusal: NotSignedIn) -> ApiError:

@@ -58,6 +58,8 @@ class RequestScope(Struct, frozen=True, kw_only=True):
     tenant_id: TenantId
     organization_id: OrganizationId
     path_prefixes: tuple[str, ...] = ()
+    # What the request asks for, where roles hold for these folders alone.
+    permission: Permission | None = None
     # Whether it is the organization of the installation, which sees what is nobody's.
     is_own_installation: bool = True
     # Whether it is a tenant of which nothing is kept yet; only the owner comes so far.
@@ -94,9 +96,22 @@ class RequestScope(Struct, frozen=True, kw_only=True):
         )
 
     def check_path(self, path: str, what: str) -> None:
-        """Raise a 404 for a playbook out of reach: that it is there is not told."""
+        """Raise a 404 for a playbook out of reach: that it is there is not told.
+
+        It is a 403 for who sees the playbook, and may not do this to it.
+        """
+        self.check_seen_path(path)
         if not self.covers_path(path):
             raise problems.build_not_found_error(f"there is no {what}")
+
+    def check_seen_path(self, path: str) -> None:
+        """Raise a 403 for a playbook that who asks sees, and may not do this to."""
+        if self.permission is not None and not self.covers_path(path) and self.sees_path(path):
+            raise build_forbidden_error(self.access, self.permission, path=path)
+
+    def sees_path(self, path: str) -> bool:
+        """Tell whether who asks sees a playbook, whatever this request may do to it."""
+        return self.covers_path(path) or self.has_permission(Permission.SEE, path)
 
     def check_replaced(self, path: str | None, what: str) -> None:
         """Raise a 409 for a name whose present owner is a playbook out of reach; None: nobody's."""
@@ -196,6 +211,20 @@ class ApiServices(RequestScope, frozen=True, kw_only=True):
                     details=details,
                 )
             )
+
+
+def build_forbidden_error(
+    access: Access, permission: Permission, *, path: str | None = None
+) -> ApiError:
+    """Say which permission is missing, of a playbook where one is named, and who gives it."""
+    roles = ", ".join(access.list_roles()) or "none"
+    place = "here" if path is None else f"at {path[:200]!r}"
+    return ApiError(
+        HTTPStatus.FORBIDDEN,
+        code="forbidden",
+        detail=f"{access.principal.name} may not {permission} {place} (roles: {roles})",
+        hint="an administrator gives roles: noetl role grant",
+    )
 
 
 # Ports are protocols, which request validation could not look into.
