@@ -110,7 +110,7 @@ class RequestScope(Struct, frozen=True, kw_only=True):
             raise build_forbidden_error(self.access, self.permission, path=path)
 
     def sees_path(self, path: str) -> bool:
-        """Tell whether who asks sees a playbook, whatever this request may do to it."""
+        """Tell whether who asks sees a playbook, also where this request may do nothing to it."""
         return self.covers_path(path) or self.has_permission(Permission.SEE, path)
 
     def check_replaced(self, path: str | None, what: str) -> None:
