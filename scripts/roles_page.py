@@ -6,7 +6,7 @@ from noetl_planner.identity.route_rules import RULES, Door, Reach, RouteRule
 
 _HEAD = """# Roles
 
-Everybody who calls the API has roles, for an organization or for a folder of playbooks:
+Roles hold for an organization or a folder of playbooks:
 
 ```console
 $ noetl key create ci --role operator --days 30
@@ -26,7 +26,7 @@ curl -H "$AUTH" "$API/api/auth/whoami"
 ```
 
 People are named by their subject at the identity provider, groups by name. Keys are shown once, and stored as
-hashes. A role that is given or taken away counts within 5 s. `NOETL_PLANNER_GROUP_ROLES=data-team:author,platform:admin` gives roles to
+hashes. Changes of roles count within 5 s. `NOETL_PLANNER_GROUP_ROLES=data-team:author,platform:admin` gives roles to
 groups before anybody could. With `--all-organizations` a service account's key still opens one organization only.
 The owner of the installation has all of them.
 

@@ -8,7 +8,12 @@ from msgspec import structs
 
 from noetl_contracts.identity import administration
 from noetl_contracts.identity.administration import AdministrationRecord, NewRecord, RecordFilter
-from noetl_contracts.identity.quotas import RunningCount, TenantQuota, TenantUsage
+from noetl_contracts.identity.quotas import (
+    RunningCount,
+    StoredBytes,
+    TenantQuota,
+    TenantUsage,
+)
 from noetl_contracts.identity.role_bindings import (
     ALL_ORGANIZATIONS,
     ApiKey,
@@ -288,10 +293,30 @@ class MemoryQuotas:
         """Return quotas with what runs, by tenant; of one tenant alone where it is named."""
         quotas = sorted(self._store.quotas.values(), key=lambda quota: quota.tenant_id)
         return [
-            TenantUsage(quota=quota, running=self._count_live(quota.tenant_id))
+            TenantUsage(
+                quota=quota,
+                running=self._count_live(quota.tenant_id),
+                stored=self._store.stored_by_tenant.get(quota.tenant_id),
+            )
             for quota in quotas
             if tenant_id in {None, quota.tenant_id} and quota.tenant_id > after
         ][:tenants_max]
+
+    async def find_stored(self, tenant_id: TenantId) -> StoredBytes | None:
+        """Return what a tenant was counted to store; None where nobody has counted it."""
+        return self._store.stored_by_tenant.get(tenant_id)
+
+    async def list_bounded_tenants(self) -> list[TenantId]:
+        """Return the tenants whose quota bounds what they store, in order."""
+        return sorted(
+            quota.tenant_id
+            for quota in self._store.quotas.values()
+            if quota.stored_bytes_max is not None
+        )
+
+    async def put_stored(self, tenant_id: TenantId, stored: StoredBytes) -> None:
+        """Keep what a tenant stores, instead of what was counted before."""
+        self._store.stored_by_tenant[tenant_id] = stored
 
     async def count_running(
         self, tenant_id: TenantId, *, begun: Collection[ExecutionId], running_max: int

@@ -1,5 +1,6 @@
 """Quotas of tenants: set by who administers the installation, seen by each tenant's own."""
 
+from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated
 
@@ -14,6 +15,8 @@ from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices, Services
 
 QUOTAS_MAX = 1000
+# Whole numbers that every reader of JSON holds.
+NUMBER_MAX = 2**53
 _SETTER = "who administers the whole installation sets the quotas of tenants"
 
 
@@ -22,6 +25,7 @@ class QuotaChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     running_max: Annotated[int, Meta(ge=0, le=1_000_000)] | UnsetType | None = UNSET
     calls_per_s: Annotated[float, Meta(gt=0, le=1_000_000)] | UnsetType | None = UNSET
+    stored_bytes_max: Annotated[int, Meta(ge=0, le=NUMBER_MAX)] | UnsetType | None = UNSET
 
 
 class QuotaView(Struct, frozen=True, kw_only=True):
@@ -30,12 +34,18 @@ class QuotaView(Struct, frozen=True, kw_only=True):
     tenant: str
     running_max: int | None
     calls_per_s: float | None
+    stored_bytes_max: int | None
 
 
 class UsageView(QuotaView, frozen=True, kw_only=True):
-    """What a tenant may use at most, and how many of its executions have not ended."""
+    """What a tenant may use at most, how many of its executions have not ended, and what it stores.
+
+    `stored_bytes` is what a reaper counted last; null where the quota does not bound it.
+    """
 
     running: int
+    stored_bytes: int | None
+    counted_at: datetime | None
 
 
 class UsageList(Struct, frozen=True, kw_only=True):
@@ -89,9 +99,13 @@ async def change_quota(
         quota = _change_quota(before or TenantQuota(tenant_id=TenantId(tenant)), data)
         await services.identity.quotas.put_quota(quota)
         details["running_max"], details["calls_per_s"] = quota.running_max, quota.calls_per_s
+        details["stored_bytes_max"] = quota.stored_bytes_max
     services.admission.quota_board.forget_quota(quota.tenant_id)
     return QuotaView(
-        tenant=quota.tenant_id, running_max=quota.running_max, calls_per_s=quota.calls_per_s
+        tenant=quota.tenant_id,
+        running_max=quota.running_max,
+        calls_per_s=quota.calls_per_s,
+        stored_bytes_max=quota.stored_bytes_max,
     )
 
 
@@ -116,16 +130,24 @@ def _change_quota(quota: TenantQuota, change: QuotaChange) -> TenantQuota:
         tenant_id=quota.tenant_id,
         running_max=quota.running_max if change.running_max is UNSET else change.running_max,
         calls_per_s=quota.calls_per_s if change.calls_per_s is UNSET else change.calls_per_s,
+        stored_bytes_max=quota.stored_bytes_max
+        if change.stored_bytes_max is UNSET
+        else change.stored_bytes_max,
     )
 
 
 def _view_usage(usage: TenantUsage) -> UsageView:
     quota = usage.quota
+    # An earlier count says nothing of now, where the quota does not bound it any more.
+    stored = None if quota.stored_bytes_max is None else usage.stored
     return UsageView(
         tenant=quota.tenant_id,
         running_max=quota.running_max,
         calls_per_s=quota.calls_per_s,
+        stored_bytes_max=quota.stored_bytes_max,
         running=usage.running,
+        stored_bytes=None if stored is None else stored.stored_bytes,
+        counted_at=None if stored is None else stored.counted_at,
     )
 
 
