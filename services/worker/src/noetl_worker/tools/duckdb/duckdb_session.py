@@ -20,9 +20,9 @@ from noetl_playbook.templates.output_forms import sql_literal
 from noetl_worker.domain.failures import ToolFailure, build_error, format_problem
 from noetl_worker.keychain.credential_vault import Credential
 from noetl_worker.sql.sql_statements import Statement
-from noetl_worker.tools.duckdb import attachment, duckdb_types
+from noetl_worker.tools.duckdb import attachment
 from noetl_worker.tools.duckdb.results import SpooledRows, show_command, show_commands
-from noetl_worker.tools.tables import file_tables
+from noetl_worker.tools.tables import duckdb_types, file_tables
 
 _RETURNING = re.compile(r"\breturning\b", re.IGNORECASE)
 _TOLD = re.compile(r"([A-Za-z ]+) Error: ")
@@ -135,6 +135,10 @@ class DuckdbSession:
         # Loading the class of such data sets loads pandas.
         if (stop := getattr(table, "stop_scans", None)) is not None:
             self._scan_stops.append(stop)
+
+    def unregister_table(self, name: str) -> None:
+        """Forget a registered table."""
+        self._get_connection().unregister(name)
 
     def fetch_rows(self, text: str, values: list[Any]) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows as they are; raises `ToolFailure`."""
