@@ -9,7 +9,7 @@ from typing import Any
 from noetl_contracts.commands.state_values import StateChange
 from noetl_contracts.credentials import SealedCredential
 from noetl_contracts.identity.administration import AdministrationRecord
-from noetl_contracts.identity.quotas import TenantQuota
+from noetl_contracts.identity.quotas import StoredBytes, TenantQuota
 from noetl_contracts.identity.role_bindings import ApiKey, PersonGroups, RoleBinding, Session
 from noetl_contracts.ids import CatalogId, ExecutionId
 from noetl_contracts.ledger.envelope import Envelope
@@ -134,6 +134,7 @@ class MemoryStore:
         default_factory=dict
     )
     quotas: dict[str, TenantQuota] = field(default_factory=dict)
+    stored_by_tenant: dict[str, StoredBytes] = field(default_factory=dict)
     administration: dict[tuple[str, str], list[AdministrationRecord]] = field(default_factory=dict)
     lineage_by_execution: dict[str, StoredLineage] = field(default_factory=dict)
     catalog: list[CatalogEntry] = field(default_factory=list)

@@ -200,6 +200,14 @@ class PayloadStore:
         async for page in self._iterate_pages(place):
             yield [object_keys.read_listed_object(owner, object_info) for object_info in page]
 
+    async def count_stored_bytes(self, tenant_id: TenantId) -> int:
+        """Add up what all objects of a tenant take in the store, of every organization."""
+        place = object_keys.build_tenant_prefix(tenant_id)
+        stored_bytes = 0
+        async for page in self._iterate_pages(place):
+            stored_bytes += sum(object_info.stored_bytes for object_info in page)
+        return stored_bytes
+
     async def has_content(self, owner: Owner, sha256: str) -> bool:
         """Tell whether content is in its place or on the shelf."""
         key = object_keys.build_owned_content_key(owner, sha256)
