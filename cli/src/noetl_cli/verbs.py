@@ -32,6 +32,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "explain": "Show how Spark planned a step whose task has `explain: true`.",
         "items": "Show what became of each item of a loop, and why items failed.",
         "events": "Print events in order, one a line.",
+        "diff": "Compare two runs: inputs, steps and results; exit code 0 alike, 1 different,"
+        " 2 trouble.",
         "trace": "Show the runs that led to the latest run of a step, the nearest first.",
         "lineage": "Show what steps read and wrote, or export it as OpenLineage events.",
     },
@@ -95,6 +97,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
             "explain",
             "items",
             "events",
+            "diff",
             "trace",
             "lineage",
         ),
