@@ -77,6 +77,7 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "Keep and prove the past": {
         "replay": "Look at the past, compare it, and prove it.",
+        "evidence": "Take a run's evidence to where no server is.",
         "audit": "Show who administered what, and check that histories are as they were written.",
         "projection": "Rebuild what projectors derive from the ledger.",
         "retention": "Say how long histories stay, and let them leave.",
@@ -103,7 +104,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         ),
         *("cancel", "pause", "resume", "rerun", "fork"),
     ),
-    "history": ("replay", "audit", "projection", "retention", "payloads", "dlq"),
+    "history": ("replay", "evidence", "audit", "projection", "retention", "payloads", "dlq"),
     "identity": ("login", "logout", "whoami", "context", "role", "key"),
     "messages": ("signal", "approvals", "approve", "schedule", "webhook", "trigger", "notify"),
     "playbooks": ("lint", "register", "catalog", "schema", "state"),

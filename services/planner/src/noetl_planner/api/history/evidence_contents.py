@@ -5,7 +5,7 @@ value is left out: masked, it would not have its digest.
 """
 
 import base64
-from typing import Annotated
+from typing import Annotated, Any
 
 from litestar import Router, get
 from litestar.di import Provide
@@ -72,60 +72,67 @@ async def list_contents(
     limit: Annotated[int, QueryParameter(ge=1, le=EVENTS_MAX)] = 200,
     bytes_max: BytesMax = BYTES_MAX,
 ) -> PayloadContents:
-    """Read the payloads that a page of events refers to, as far as they fit the answer."""
+    """Read the payloads that a page of events refers to, as far as they fit the answer.
+
+    The page ends before an event whose payloads would fit the next answer.
+    """
     page = await services.history.audit.read_stored_events(
         history.execution_id, after_version=after, events_max=limit
     )
-    references = payload_references.collect_references(
-        [[stored_event.event, stored_event.payload_ref] for stored_event in page]
-    )
     may_read = await hidden_values.may_read_values(services, history.execution_id)
-    contents: list[KeptContent] = []
-    left = bytes_max
-    for reference in references.values():
-        content = (
-            await _read_content(services, codec.convert_value(reference, PayloadRef), left)
-            if may_read
-            else KeptContent(
-                name=str(reference["uri"]),
-                sha256=str(reference["sha256"]),
-                bytes=int(reference.get("payload_bytes") or 0),
-                left_out=UNREADABLE,
-            )
+    contents: dict[str, KeptContent] = {}
+    left, last = bytes_max, after
+    for stored_event in page:
+        references = payload_references.collect_references(
+            [stored_event.event, stored_event.payload_ref]
         )
-        left -= 0 if content.content is None else content.bytes
-        contents.append(content)
-    last = page[-1].stream_version if page else after
+        new = [reference for sha256, reference in references.items() if sha256 not in contents]
+        wanted = sum(int(reference.get("payload_bytes") or 0) for reference in new)
+        if left < wanted <= bytes_max and contents:
+            break
+        for reference in new:
+            content = await _read_content(services, reference, left if may_read else None)
+            left -= 0 if content.content is None else content.bytes
+            contents[content.sha256] = content
+        last = stored_event.stream_version
     return PayloadContents(
         execution_id=history.execution_id,
-        contents=contents,
+        contents=list(contents.values()),
         next_after=last,
         has_more=last < history.version and bool(page),
     )
 
 
 async def _read_content(
-    services: ApiServices, reference: PayloadRef, bytes_max: int
+    services: ApiServices, found: dict[str, Any], bytes_max: int | None
 ) -> KeptContent:
+    """Read a payload of at most so many bytes; None: of whoever asks it may not be read."""
+    reference = codec.convert_value(found, PayloadRef)
     data = bytearray()
-    left_out = TOO_LARGE if reference.payload_bytes > bytes_max else ""
-    try:
-        if not left_out:
+    left_out = ""
+    if bytes_max is None:
+        left_out = UNREADABLE
+    elif reference.payload_bytes > bytes_max:
+        left_out = TOO_LARGE
+    else:
+        try:
             async for piece in services.payloads.stream_payload(reference):
                 data += piece
                 if len(data) > bytes_max:
                     left_out = TOO_LARGE
                     break
-    except PayloadMissing:
-        left_out = "missing"
-    except PayloadCorrupt:
-        left_out = "corrupt"
-    except (NameRefused, ValueError):
-        left_out = "refused"
+        except PayloadMissing:
+            left_out = "missing"
+        except PayloadCorrupt:
+            left_out = "corrupt"
+        except (NameRefused, ValueError):
+            left_out = "refused"
     if left_out:
-        size = max(len(data), reference.payload_bytes)
         return KeptContent(
-            name=reference.uri, sha256=reference.sha256, bytes=size, left_out=left_out
+            name=reference.uri,
+            sha256=reference.sha256,
+            bytes=reference.payload_bytes,
+            left_out=left_out,
         )
     return _show_content(reference.uri, reference.sha256, bytes(data))
 
@@ -146,7 +153,10 @@ async def list_log_chunks(
     limit: Annotated[int, QueryParameter(ge=1, le=CHUNKS_MAX)] = CHUNKS_MAX,
     bytes_max: BytesMax = BYTES_MAX,
 ) -> LogContents:
-    """Read chunks of the logs of an execution behind a name, as far as they fit the answer."""
+    """Read chunks of the logs of an execution behind a name, as far as they fit the answer.
+
+    The page ends before a chunk that would fit the next answer.
+    """
     names = [
         name.name
         for name in await LogChunks(services, history.execution_id).list_names()
@@ -160,6 +170,8 @@ async def list_log_chunks(
             contents.append(KeptContent(name=name, sha256="", bytes=0, left_out="missing"))
             continue
         content = _show_content(name, codec.digest_hex(data), data)
+        if left < content.bytes <= bytes_max and contents:
+            break
         if content.content is not None and content.bytes > left:
             content = KeptContent(
                 name=name, sha256=content.sha256, bytes=content.bytes, left_out=TOO_LARGE
@@ -170,7 +182,7 @@ async def list_log_chunks(
         execution_id=history.execution_id,
         contents=contents,
         next_after=contents[-1].name if contents else after,
-        has_more=len(names) > limit,
+        has_more=len(names) > len(contents),
     )
 
 
