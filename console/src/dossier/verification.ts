@@ -34,7 +34,6 @@ const FORMAT_VERSION = 1;
 const REASONS: Record<string, string> = {
   too_large: "more than the bound of the dossier",
   sealed: "it holds a sealed value",
-  may_not_read: "who exported may not read payloads",
   missing: "the planner did not have it",
   corrupt: "the planner's copy does not have its digest",
   refused: "its reference was refused",

@@ -33,7 +33,6 @@ _ANSWER_BYTES_MAX = 8 * 1024 * 1024
 _WHY = {
     "too_large": "larger than what is left of the bound",
     "sealed": "with a sealed value",
-    "may_not_read": "which you may not read",
     "missing": "that the planner does not have",
     "corrupt": "whose kept bytes do not have their digest",
     "refused": "whose references were refused",

@@ -171,7 +171,7 @@ RULES: dict[tuple[str, str], RouteRule] = {
     ("GET", "/api/replay/diff"): _AUDIT,
     ("GET", "/api/replay/events"): _AUDIT,
     ("GET", "/api/replay/payloads"): _AUDIT,
-    # Of payloads their bytes too, where who asks may read them.
+    # Who may audit may read payloads too: each such role has both.
     ("GET", "/api/replay/contents"): _AUDIT,
     ("GET", "/api/replay/log-chunks"): _AUDIT,
     ("GET", "/api/replay/live"): _AUDIT,

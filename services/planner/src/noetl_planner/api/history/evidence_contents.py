@@ -18,7 +18,6 @@ from noetl_contracts.payloads import PayloadRef
 from noetl_planner.api.history import cuts
 from noetl_planner.api.history.cuts import History
 from noetl_planner.api.http.services import ApiServices, Services
-from noetl_planner.api.lookup import hidden_values
 from noetl_planner.api.watch.log_chunks import LogChunks
 from noetl_replay import payload_references
 from noetl_storage.ports.errors import NameRefused, PayloadCorrupt, PayloadMissing
@@ -27,13 +26,13 @@ EVENTS_MAX = 1000
 CHUNKS_MAX = 200
 # The contents of one answer.
 BYTES_MAX = 8 * 1024 * 1024
-TOO_LARGE, SEALED, UNREADABLE = "too_large", "sealed", "may_not_read"
+TOO_LARGE, SEALED = "too_large", "sealed"
 
 
 class KeptContent(Struct, frozen=True, kw_only=True):
     """Bytes in base64, and their SHA-256; `left_out` says why there are none.
 
-    It is `too_large`, `sealed`, `may_not_read`, `missing`, `corrupt` or `refused`.
+    It is `too_large`, `sealed`, `missing`, `corrupt` or `refused`.
     """
 
     name: str
@@ -79,7 +78,6 @@ async def list_contents(
     page = await services.history.audit.read_stored_events(
         history.execution_id, after_version=after, events_max=limit
     )
-    may_read = await hidden_values.may_read_values(services, history.execution_id)
     contents: dict[str, KeptContent] = {}
     left, last = bytes_max, after
     for stored_event in page:
@@ -91,7 +89,7 @@ async def list_contents(
         if left < wanted <= bytes_max and contents:
             break
         for reference in new:
-            content = await _read_content(services, reference, left if may_read else None)
+            content = await _read_content(services, reference, left)
             left -= 0 if content.content is None else content.bytes
             contents[content.sha256] = content
         last = stored_event.stream_version
@@ -104,17 +102,13 @@ async def list_contents(
 
 
 async def _read_content(
-    services: ApiServices, found: dict[str, Any], bytes_max: int | None
+    services: ApiServices, found: dict[str, Any], bytes_max: int
 ) -> KeptContent:
-    """Read a payload of at most so many bytes; None: of whoever asks it may not be read."""
+    """Read a payload of at most so many bytes."""
     reference = codec.convert_value(found, PayloadRef)
     data = bytearray()
-    left_out = ""
-    if bytes_max is None:
-        left_out = UNREADABLE
-    elif reference.payload_bytes > bytes_max:
-        left_out = TOO_LARGE
-    else:
+    left_out = TOO_LARGE if reference.payload_bytes > bytes_max else ""
+    if not left_out:
         try:
             async for piece in services.payloads.stream_payload(reference):
                 data += piece
