@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, unquote
 
+import msgspec
+
 from noetl_chassis.clock import Clock
 from noetl_cli.audit import dossier
 from noetl_cli.audit.dossier import DossierSeal, SealedEvent, SealedHead, ValuePool
@@ -71,14 +73,11 @@ class DossierCollector:
                 f"Execution {latest['execution_id']} got new events while it was exported.",
                 way_out="Export it again.",
             )
-        values = {
-            "events": [_seal_event(event) for event in events],
-            "payloads": payloads,
-            "logs": logs,
-            "moments": moments,
-            "answers": self._answers,
+        values = ([_seal_event(event) for event in events], payloads, logs, moments, self._answers)
+        blocks = {
+            name: dossier.encode_block(value)
+            for name, value in zip(dossier.PARTS, values, strict=True)
         }
-        blocks = {name: dossier.encode_block(value) for name, value in values.items()}
         return self._build_seal(latest, events[-1], blocks), blocks
 
     def _build_seal(
@@ -120,20 +119,17 @@ class DossierCollector:
 
     def _fetch_events(self, version: int) -> list[StoredEvent]:
         events: list[StoredEvent] = []
-        for page in self._fetch_pages("/api/replay/events", limit=_EVENT_PAGE):
-            events += [codec.convert_value(event, StoredEvent) for event in page["events"]]
+        try:
+            for page in self._fetch_pages("/api/replay/events", limit=_EVENT_PAGE):
+                events += [codec.convert_value(event, StoredEvent) for event in page["events"]]
+        except msgspec.ValidationError as failure:
+            raise client.build_not_a_planner_error(
+                f"The answer has another shape ({failure})"
+            ) from failure
         events = [event for event in events if event.stream_version <= version]
         if not events:
             raise CliError("The ledger has no event of this execution.")
-        examination = ChainExamination()
-        examination.feed_events(events)
-        self.findings = examination.finish_examination(
-            HistoryHead(
-                execution_id=ExecutionId(self._asked["execution_id"]),
-                version=version,
-                checksum=events[-1].envelope_checksum,
-            )
-        )
+        self.findings = _examine_chain(events, version)
         return events
 
     def _fetch_payloads(self, version: int) -> list[dict[str, Any]]:
@@ -155,9 +151,9 @@ class DossierCollector:
             if page["next_after"] <= after:
                 break
             after = page["next_after"]
-        bound = f"{self._payload_bytes / 1e6:.1f} MB, --payload-bytes"
-        self._note_left_out("payload", list(contents.values()), bound)
-        return list(contents.values())
+        held = list(contents.values())
+        self._note_left_out("payload", held, f"--payload-bytes {self._payload_bytes}")
+        return held
 
     def _fetch_logs(self) -> list[dict[str, Any]]:
         contents: list[dict[str, Any]] = []
@@ -286,6 +282,19 @@ def choose_versions(head: int) -> list[int]:
         return list(range(1, head + 1))
     gaps = MOMENTS_MAX - 1
     return sorted({1 + place * (head - 1) // gaps for place in range(MOMENTS_MAX)})
+
+
+def _examine_chain(events: list[StoredEvent], version: int) -> list[ChainFinding]:
+    last = events[-1]
+    examination = ChainExamination()
+    examination.feed_events(events)
+    return examination.finish_examination(
+        HistoryHead(
+            execution_id=ExecutionId(last.execution_id),
+            version=version,
+            checksum=last.envelope_checksum,
+        )
+    )
 
 
 def _seal_event(event: StoredEvent) -> SealedEvent:

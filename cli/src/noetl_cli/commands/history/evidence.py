@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
 from noetl_chassis.clock import SystemClock
@@ -74,23 +73,18 @@ def export_evidence(
     if history.find_history(execution_id, server=server) is not None:
         raise replay.build_no_payloads_error(execution_id)
     file = dossier.choose_file(output, execution_id)
-    try:
-        with (
-            client.open_client(server, tenant=tenant, organization=organization) as planner,
-            show_spinner("Gathering the dossier", is_quiet=as_json),
-        ):
-            page = dossier.get_page(planner)
-            collector = DossierCollector(
-                planner,
-                execution_id,
-                payload_bytes=PAYLOAD_BYTES if payload_bytes is None else payload_bytes,
-                clock=SystemClock(),
-            )
-            seal, blocks = collector.collect_blocks()
-    except msgspec.ValidationError as failure:
-        raise client.build_not_a_planner_error(
-            f"The answer has another shape ({failure})"
-        ) from failure
+    with (
+        client.open_client(server, tenant=tenant, organization=organization) as planner,
+        show_spinner("Gathering the dossier", is_quiet=as_json),
+    ):
+        collector = DossierCollector(
+            planner,
+            execution_id,
+            payload_bytes=PAYLOAD_BYTES if payload_bytes is None else payload_bytes,
+            clock=SystemClock(),
+        )
+        seal, blocks = collector.collect_blocks()
+        page = dossier.get_page(planner)
     sealed = dossier.encode_block(seal)
     dossier.write_page(file, dossier.fill_page(page, sealed, blocks))
     _print_dossier(file, seal, sealed, collector.findings, as_json=as_json)
@@ -101,21 +95,19 @@ def export_evidence(
 def _print_dossier(
     file: Path, seal: DossierSeal, sealed: str, findings: list[ChainFinding], *, as_json: bool
 ) -> None:
-    digest = codec.digest_hex(sealed.encode())
+    shown = {
+        "file": str(file),
+        "head": seal.head,
+        "seal": codec.digest_hex(sealed.encode()),
+        "left_out": seal.left_out,
+        "findings": findings,
+    }
     if as_json:
-        terminal_output.print_json(
-            {
-                "file": str(file),
-                "head": seal.head,
-                "seal": digest,
-                "left_out": seal.left_out,
-                "findings": findings,
-            }
-        )
+        terminal_output.print_json(shown)
         return
     terminal_output.print_line(f"{file}: open it in a browser.")
     terminal_output.print_line(f"  head  version {seal.head.version}, {seal.head.checksum}")
-    terminal_output.print_line(f"  seal  {digest}")
+    terminal_output.print_line(f"  seal  {shown['seal']}")
     for text in seal.left_out:
         terminal_output.print_line(f"  not in it: {text}")
     for finding in findings:

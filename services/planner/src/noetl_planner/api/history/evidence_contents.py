@@ -5,15 +5,17 @@ value is left out: masked, it would not have its digest.
 """
 
 import base64
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from litestar import Router, get
 from litestar.di import Provide
 from litestar.params import QueryParameter
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from noetl_chassis import redaction
 from noetl_contracts import codec
+from noetl_contracts.ledger.stored_event import StoredEvent
 from noetl_contracts.payloads import PayloadRef
 from noetl_planner.api.history import cuts
 from noetl_planner.api.history.cuts import History
@@ -21,6 +23,7 @@ from noetl_planner.api.http.services import ApiServices, Services
 from noetl_planner.api.watch.log_chunks import LogChunks
 from noetl_replay import payload_references
 from noetl_storage.ports.errors import NameRefused, PayloadCorrupt, PayloadMissing
+from noetl_storage.ports.ledger_ports import Payloads
 
 EVENTS_MAX = 1000
 CHUNKS_MAX = 200
@@ -78,8 +81,22 @@ async def list_contents(
     page = await services.history.audit.read_stored_events(
         history.execution_id, after_version=after, events_max=limit
     )
+    contents, last = await _take_payloads(services, page, bytes_max)
+    last = last or after
+    return PayloadContents(
+        execution_id=history.execution_id,
+        contents=contents,
+        next_after=last,
+        has_more=last < history.version and bool(page),
+    )
+
+
+async def _take_payloads(
+    services: ApiServices, page: Sequence[StoredEvent], bytes_max: int
+) -> tuple[list[KeptContent], int]:
+    """Return what fits one answer, and the version of the last event that it covers."""
     contents: dict[str, KeptContent] = {}
-    left, last = bytes_max, after
+    left, last = bytes_max, 0
     for stored_event in page:
         references = payload_references.collect_references(
             [stored_event.event, stored_event.payload_ref]
@@ -93,12 +110,7 @@ async def list_contents(
             left -= 0 if content.content is None else content.bytes
             contents[content.sha256] = content
         last = stored_event.stream_version
-    return PayloadContents(
-        execution_id=history.execution_id,
-        contents=list(contents.values()),
-        next_after=last,
-        has_more=last < history.version and bool(page),
-    )
+    return list(contents.values()), last
 
 
 async def _read_content(
@@ -106,29 +118,36 @@ async def _read_content(
 ) -> KeptContent:
     """Read a payload of at most so many bytes."""
     reference = codec.convert_value(found, PayloadRef)
-    data = bytearray()
-    left_out = TOO_LARGE if reference.payload_bytes > bytes_max else ""
+    data, left_out = await _stream_bytes(services.payloads, reference, bytes_max)
     if not left_out:
-        try:
-            async for piece in services.payloads.stream_payload(reference):
-                data += piece
-                if len(data) > bytes_max:
-                    left_out = TOO_LARGE
-                    break
-        except PayloadMissing:
-            left_out = "missing"
-        except PayloadCorrupt:
-            left_out = "corrupt"
-        except (NameRefused, ValueError):
-            left_out = "refused"
-    if left_out:
-        return KeptContent(
-            name=reference.uri,
-            sha256=reference.sha256,
-            bytes=reference.payload_bytes,
-            left_out=left_out,
-        )
-    return _show_content(reference.uri, reference.sha256, bytes(data))
+        return _show_content(reference.uri, reference.sha256, data)
+    return KeptContent(
+        name=reference.uri,
+        sha256=reference.sha256,
+        bytes=reference.payload_bytes,
+        left_out=left_out,
+    )
+
+
+async def _stream_bytes(
+    payloads: Payloads, reference: PayloadRef, bytes_max: int
+) -> tuple[bytes, str]:
+    """Return the bytes of a payload, or why it is left out."""
+    if reference.payload_bytes > bytes_max:
+        return b"", TOO_LARGE
+    data = bytearray()
+    try:
+        async for piece in payloads.stream_payload(reference):
+            data += piece
+            if len(data) > bytes_max:
+                return b"", TOO_LARGE
+    except PayloadMissing:
+        return b"", "missing"
+    except PayloadCorrupt:
+        return b"", "corrupt"
+    except (NameRefused, ValueError):
+        return b"", "refused"
+    return bytes(data), ""
 
 
 def _show_content(name: str, sha256: str, data: bytes) -> KeptContent:
@@ -156,28 +175,37 @@ async def list_log_chunks(
         for name in await LogChunks(services, history.execution_id).list_names()
         if name.name > after
     ]
-    contents: list[KeptContent] = []
-    left = bytes_max
-    for name in names[:limit]:
-        data = await services.payloads.find_named(name, **services.tenant_scope)
-        if data is None:
-            contents.append(KeptContent(name=name, sha256="", bytes=0, left_out="missing"))
-            continue
-        content = _show_content(name, codec.digest_hex(data), data)
-        if left < content.bytes <= bytes_max and contents:
-            break
-        if content.content is not None and content.bytes > left:
-            content = KeptContent(
-                name=name, sha256=content.sha256, bytes=content.bytes, left_out=TOO_LARGE
-            )
-        left -= 0 if content.content is None else content.bytes
-        contents.append(content)
+    contents = await _take_chunks(services, names[:limit], bytes_max)
     return LogContents(
         execution_id=history.execution_id,
         contents=contents,
         next_after=contents[-1].name if contents else after,
         has_more=len(names) > len(contents),
     )
+
+
+async def _take_chunks(
+    services: ApiServices, names: Sequence[str], bytes_max: int
+) -> list[KeptContent]:
+    """Return the first of the chunks, as far as they fit one answer."""
+    contents: list[KeptContent] = []
+    left = bytes_max
+    for name in names:
+        content = await _read_chunk(services, name)
+        if left < content.bytes <= bytes_max and contents:
+            break
+        if content.bytes > left and not content.left_out:
+            content = structs.replace(content, content=None, left_out=TOO_LARGE)
+        left -= 0 if content.content is None else content.bytes
+        contents.append(content)
+    return contents
+
+
+async def _read_chunk(services: ApiServices, name: str) -> KeptContent:
+    data = await services.payloads.find_named(name, **services.tenant_scope)
+    if data is None:
+        return KeptContent(name=name, sha256="", bytes=0, left_out="missing")
+    return _show_content(name, codec.digest_hex(data), data)
 
 
 ROUTES = [
