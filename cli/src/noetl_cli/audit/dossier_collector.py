@@ -22,7 +22,9 @@ from noetl_replay.audit.chain import ChainExamination, ChainFinding
 
 PRODUCER = "noetl evidence export"
 EVENTS_MAX = 20_000
+# Each moment is folded from the first event: of long histories fewer moments are held.
 MOMENTS_MAX = 500
+FOLDED_EVENTS_MAX = 1_000_000
 ITEMS_MAX = 5_000
 PAYLOAD_BYTES = 16 * 1024 * 1024
 LOG_BYTES_MAX = 8 * 1024 * 1024
@@ -278,10 +280,10 @@ class DossierCollector:
 
 def choose_versions(head: int) -> list[int]:
     """Choose the versions whose moments are held: all, or so many spread evenly with both ends."""
-    if head <= MOMENTS_MAX:
+    count = min(MOMENTS_MAX, 2 * FOLDED_EVENTS_MAX // head)
+    if head <= count:
         return list(range(1, head + 1))
-    gaps = MOMENTS_MAX - 1
-    return sorted({1 + place * (head - 1) // gaps for place in range(MOMENTS_MAX)})
+    return sorted({1 + place * (head - 1) // (count - 1) for place in range(count)})
 
 
 def _examine_chain(events: list[StoredEvent], version: int) -> list[ChainFinding]:
