@@ -295,6 +295,30 @@ def test_a_part_that_is_no_json_is_named_and_breaks_no_page(
     expect(page.locator(".findings li").filter(has_text="cannot be read").first).to_be_visible()
 
 
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("events", {"a": 1}),
+        ("events", [{"text": 5}]),
+        ("payloads", [None]),
+        ("logs", "text"),
+        ("moments", {"pool": [], "moments": {"1": None}}),
+        ("moments", {"pool": [], "moments": {"1": {"status": 7}}}),
+        ("answers", [1]),
+        ("seal", {"format": "other"}),
+    ],
+)
+def test_a_part_of_another_shape_never_leaves_an_empty_page(
+    open_file: OpenFile, dossiers: Dossiers, part: str, value: Any
+) -> None:
+    text = put_part(dossiers["parcels"].read_text(), part, value)
+    changed = dossiers["parcels"].with_name(f"shape-{part}.html")
+    changed.write_text(text)
+    page = open_file(changed)
+    expect(page.get_by_text("not as sealed")).to_be_visible()
+    expect(page.locator("h1")).to_have_count(1)
+
+
 def test_texts_of_a_run_stay_texts(open_file: OpenFile, dossiers: Dossiers) -> None:
     assert "window.struck" in dossiers["struck"].read_text()
     run = read_part(dossiers["struck"].read_text(), "seal")["execution_id"]

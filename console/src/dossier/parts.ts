@@ -65,7 +65,7 @@ interface PartTypes {
   answers: Record<string, RecordedAnswer>;
 }
 
-/** A part as it stands in the page; null where it is missing or no JSON. */
+/** A part as it stands in the page; its value is null where it cannot be read. */
 export interface Part<T> {
   text: string | null;
   value: T | null;
@@ -78,8 +78,35 @@ export interface Dossier {
   parts: Parts;
 }
 
+const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+const isListOf = (value: unknown, ...texts: string[]): boolean =>
+  Array.isArray(value) &&
+  value.every((one) => isObject(one) && texts.every((name) => typeof one[name] === "string"));
+const isListOfContents = (value: unknown): boolean => isListOf(value, "name", "sha256", "left_out");
+
+// What a part must look like to be shown and checked at all.
+const SHAPES: Record<PartName | "seal", (value: unknown) => boolean> = {
+  seal: (value) =>
+    isObject(value) &&
+    isObject(value.head) &&
+    isObject(value.parts) &&
+    Array.isArray(value.left_out),
+  events: (value) =>
+    isListOf(value, "text", "checksum") &&
+    (value as SealedEvent[]).every((event) => Array.isArray(event.altered)),
+  payloads: isListOfContents,
+  logs: isListOfContents,
+  moments: (value) =>
+    isObject(value) &&
+    Array.isArray(value.pool) &&
+    isObject(value.moments) &&
+    Object.values(value.moments).every(isObject),
+  answers: (value) => isObject(value) && Object.values(value).every(isObject),
+};
+
 export function readDossier(page: Document): Dossier {
-  const read = <T>(name: string): Part<T> => readPart<T>(page, name);
+  const read = <T>(name: PartName | "seal"): Part<T> => readPart<T>(page, name);
   return {
     seal: read("seal"),
     parts: {
@@ -92,10 +119,11 @@ export function readDossier(page: Document): Dossier {
   };
 }
 
-function readPart<T>(page: Document, name: string): Part<T> {
+function readPart<T>(page: Document, name: PartName | "seal"): Part<T> {
   const text = page.getElementById(`dossier-${name}`)?.textContent ?? null;
   try {
-    return { text, value: text === null ? null : (JSON.parse(text) as T) };
+    const value: unknown = text === null ? null : JSON.parse(text);
+    return { text, value: SHAPES[name](value) ? (value as T) : null };
   } catch {
     return { text, value: null };
   }

@@ -61,8 +61,7 @@ export async function verifyDossier(dossier: Dossier): Promise<Verification> {
 }
 
 function checkSeal(seal: Seal | null): Finding[] {
-  if (!seal || !isFields(seal.parts) || !isFields(seal.head))
-    return [{ name: "seal", message: "The seal is missing or cannot be read." }];
+  if (!seal) return [{ name: "seal", message: "The seal is missing or cannot be read." }];
   if (seal.format === FORMAT && seal.format_version === FORMAT_VERSION) return [];
   return [
     {
@@ -80,7 +79,7 @@ async function checkParts({ seal, parts }: Dossier): Promise<Finding[]> {
       text === null
         ? "This part is missing."
         : value === null
-          ? "This part cannot be read: it is no JSON."
+          ? "This part cannot be read: it is no JSON of its shape."
           : (await computeDigest(encode(text))) === seal.value?.parts?.[name]?.sha256
             ? ""
             : "This part was changed: its SHA-256 is not that of the seal.";

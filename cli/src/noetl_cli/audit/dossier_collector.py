@@ -41,8 +41,8 @@ _WHY = {
     "corrupt": "whose kept bytes do not have their digest",
     "refused": "whose references were refused",
 }
-# What a reader of the pages may see of what is recorded.
-_PERMISSIONS = frozenset({"see executions", "audit", "read payloads"})
+# What a reader of the pages may see: who exports may audit, and each role that may has the others.
+_PERMISSIONS = ["audit", "read payloads", "see executions"]
 
 
 class DossierCollector:
@@ -95,7 +95,7 @@ class DossierCollector:
             created_at=self._clock.now(),
             exported_by=str(who["name"]),
             producer=PRODUCER,
-            permissions=sorted(_PERMISSIONS & set(who["permissions"])),
+            permissions=_PERMISSIONS,
             head=SealedHead(version=last.stream_version, checksum=last.envelope_checksum),
             parts={name: dossier.seal_part(block) for name, block in blocks.items()},
             left_out=self._left_out,

@@ -83,8 +83,8 @@ def export_evidence(
             payload_bytes=PAYLOAD_BYTES if payload_bytes is None else payload_bytes,
             clock=SystemClock(),
         )
-        seal, blocks = collector.collect_blocks()
         page = dossier.get_page(planner)
+        seal, blocks = collector.collect_blocks()
     sealed = dossier.encode_block(seal)
     dossier.write_page(file, dossier.fill_page(page, sealed, blocks))
     _print_dossier(file, seal, sealed, collector.findings, as_json=as_json)
