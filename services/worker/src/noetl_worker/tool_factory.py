@@ -154,9 +154,7 @@ async def open_tools(
         )
         sparks = await enter(open_spark_session(wiring.build_spark_options(config, folders.spark)))
         environments = _build_environments(config, folders, mask)
-        reads = SparkInputReader(
-            references_=references, vault=vault, datasets_=datasets, master=config.spark_master
-        )
+        reads = _build_spark_reader(config, references, vault, datasets)
         code = await enter(_open_spark_code(config, folders, environments, mask))
         spark = _build_spark_tool(config, sparks, reads, scripts=scripts, code=code)
         tools = Tools(
@@ -344,6 +342,14 @@ def _build_duckdb_tool(
         references_=references,
         locks=locks,
         limits=wiring.build_duckdb_limits(config),
+    )
+
+
+def _build_spark_reader(
+    config: Settings, references: ReferenceReader, vault: CredentialVault, datasets: CallDatasets
+) -> SparkInputReader:
+    return SparkInputReader(
+        references_=references, vault=vault, datasets_=datasets, master=config.spark_master
     )
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as sql
 from noetl_playbook.model.expectations import Check, Expectations
 from noetl_storage.arrow import arrow_values
 from noetl_storage.arrow.arrow_values import ValueWithoutJson
-from noetl_worker.datasets.check_reports import (
+from noetl_worker.domain.check_reports import (
     DIVERTED_ROWS,
     EXAMPLE_ROWS,
     CheckReport,

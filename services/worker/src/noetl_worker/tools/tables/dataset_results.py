@@ -10,10 +10,10 @@ from msgspec import Struct
 from noetl_contracts import codec
 from noetl_storage.arrow import table_schema
 from noetl_worker.datasets.batch_sink import BatchSink, SinkPlan, fit_schema
-from noetl_worker.datasets.check_reports import CheckFindings
 from noetl_worker.datasets.csv_rows import Rejects
 from noetl_worker.datasets.problems import DatasetProblem
 from noetl_worker.datasets.sink_report import SinkReport
+from noetl_worker.domain.check_reports import CheckFindings
 from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.tools.calls import dataset_places
 from noetl_worker.tools.calls.call import Call

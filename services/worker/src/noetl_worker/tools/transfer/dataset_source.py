@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from noetl_chassis.blocking_work import run_in_thread
 from noetl_worker.datasets import plan_scan
-from noetl_worker.datasets.check_reports import CheckFindings
 from noetl_worker.datasets.csv_rows import Rejects
 from noetl_worker.datasets.plan_scan import PlannedSource
+from noetl_worker.domain.check_reports import CheckFindings
 from noetl_worker.tools.calls.call import Call, CursorScanPort
 from noetl_worker.tools.tables import dataset_results, file_tables, transfer_rows
 from noetl_worker.tools.tables.row_checks import CheckScope, open_checks
