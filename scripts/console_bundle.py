@@ -103,10 +103,32 @@ def build_bundle() -> None:
         limit_s=BUILD_S,
         what="vite build",
     )
+    build_dossier(node, vite, fresh)
     run_node(node, ["scripts/compress.js", str(fresh)], limit_s=BUILD_S, what="compression")
     (fresh / STAMP).write_text(digest)
     shutil.rmtree(BUNDLE, ignore_errors=True)
     fresh.rename(BUNDLE)
+
+
+def build_dossier(node: Path, vite: str, bundle: Path) -> None:
+    """Build the page of dossiers, one file with its program in it, into the bundle."""
+    built = bundle.with_name("bundle.dossier")
+    run_node(
+        node,
+        [
+            *(vite, "build", "--config", "vite.dossier.config.ts"),
+            *("--outDir", str(built), "--emptyOutDir", "--logLevel", "warn"),
+        ],
+        limit_s=BUILD_S,
+        what="vite build of the dossier",
+    )
+    run_node(
+        node,
+        ["scripts/dossier.js", str(built), str(bundle / "dossier.html")],
+        limit_s=BUILD_S,
+        what="the page of dossiers",
+    )
+    shutil.rmtree(built)
 
 
 def check_sources() -> int:

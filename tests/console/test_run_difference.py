@@ -1,15 +1,18 @@
 """Two runs side by side: what differs in inputs, steps and results."""
 
 from functools import partial
+from subprocess import CalledProcessError
 from typing import Any
 
 import pytest
 from playwright.sync_api import expect
-from tests.console.conftest import OpenPage, is_over
+from tests.console.conftest import OpenPage, is_over, type_noetl
 from tests.console.test_console_pages import AXE_OPTIONS, PICTURES, Theme
 from tests.support.polling import PATIENCE_S
 from tests.support.servers import wait_until
 from tests.support.stack import Stack
+
+from noetl_contracts import codec
 
 Runs = dict[str, str]
 
@@ -40,6 +43,8 @@ def test_runs_with_other_inputs_differ_in_inputs_and_result(
     expect(page.get_by_role("region", name="Inputs that differ")).to_contain_text("Ann")
     greet = page.get_by_role("region", name="Steps of both runs").locator("tbody tr")
     expect(greet.locator("td").last).to_have_text("result")
+    command = f"noetl diff {runs['greeting']} {other_greetings['ann']}"
+    expect(page.get_by_text(command, exact=True)).to_be_visible()
 
 
 def test_runs_with_the_same_inputs_do_not_differ(
@@ -49,6 +54,22 @@ def test_runs_with_the_same_inputs_do_not_differ(
     expect(page.get_by_text("Both have the same inputs.")).to_be_visible()
     greet = page.get_by_role("region", name="Steps of both runs").locator("tbody tr")
     expect(greet.locator("td").last).to_have_text("nothing")
+
+
+def test_the_command_compares_as_the_page_does(
+    stack: Stack, runs: Runs, other_greetings: Runs
+) -> None:
+    alike = type_noetl(stack, "diff", runs["greeting"], other_greetings["same"])
+    assert alike.splitlines()[-1] == "alike"
+    words = ("diff", runs["greeting"], other_greetings["ann"], "--output", "json")
+    with pytest.raises(CalledProcessError) as differ:
+        type_noetl(stack, *words)
+    assert differ.value.returncode == 1
+    shown = codec.decode_json(differ.value.stdout)
+    assert [(item["name"], item["one"], item["other"]) for item in shown["inputs"]] == [
+        ("who", "world", "Ann")
+    ]
+    assert [step["differences"] for step in shown["steps"]] == [["result"]]
 
 
 def test_steps_of_another_playbook_are_named_as_its_own(open_page: OpenPage, runs: Runs) -> None:

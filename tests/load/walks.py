@@ -267,6 +267,8 @@ WALKS: dict[str, Walk] = {
     "/api/replay/diff": _of_place("/api/replay/diff", {"before": 2}),
     "/api/replay/events": _of_place("/api/replay/events", {"limit": 7}, _has_more),
     "/api/replay/payloads": _of_place("/api/replay/payloads"),
+    "/api/replay/contents": _of_place("/api/replay/contents"),
+    "/api/replay/log-chunks": _of_place("/api/replay/log-chunks"),
     "/api/replay/live": _of_place("/api/replay/live"),
     "/api/replay/density": _of_place("/api/replay/density"),
     "/api/audit/heads": _heads,

@@ -1,7 +1,7 @@
-// Places of steps and arcs: computed by ELK in a worker of its own.
-import ELK, { type ElkNode } from "elkjs/lib/elk-api";
-import workerAddress from "elkjs/lib/elk-worker.min.js?url";
+// Places of steps and arcs, computed by ELK.
+import type { ElkNode } from "elkjs/lib/elk-api";
 import type { Outline } from "../lib/types";
+import { openLayoutEngine } from "./layout_engine";
 
 export const STEP_WIDTH = 190;
 export const STEP_HEIGHT = 56;
@@ -42,11 +42,11 @@ const OPTIONS = {
   "elk.separateConnectedComponents": "false",
 };
 
-let elk: InstanceType<typeof ELK> | null = null;
+let elk: ReturnType<typeof openLayoutEngine> | null = null;
 
 /** Lay out from left to right, or downwards where there is no room for that. */
 export async function layOutSteps(plan: Outline, isNarrow: boolean): Promise<GraphLayout> {
-  elk ??= new ELK({ workerUrl: workerAddress });
+  elk ??= openLayoutEngine();
   const names = new Set(plan.steps.map((step) => step.step));
   const graph: ElkNode = {
     id: "plan",

@@ -63,6 +63,14 @@ export function formatJson(value: unknown): string {
   return value === undefined ? "" : JSON.stringify(value, null, 2);
 }
 
+const LONGEST_VALUE = 300;
+
+/** A value on one line, as JSON: "5" is not 5, and null not a value that is missing. */
+export function formatValue(value: unknown): string {
+  const text = value === undefined ? "–" : JSON.stringify(value);
+  return text.length > LONGEST_VALUE ? `${text.slice(0, LONGEST_VALUE)}…` : text;
+}
+
 /** A word of a shell's command, quoted where the shell would read it otherwise. */
 export function quoteWord(word: string): string {
   return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`;

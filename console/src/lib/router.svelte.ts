@@ -1,4 +1,5 @@
-// The address of the page: its path below /console, and its query, which holds every filter.
+// The address of the page: its path below /console, and its query, which holds every filter. A
+// dossier is a file and has no path below it: its addresses stand behind the "#".
 
 const BASE = "/console";
 
@@ -7,20 +8,36 @@ class Router {
   query = $state(new URLSearchParams());
   // A page was opened from another one, and its heading has not been drawn yet.
   wantsFocus = false;
+  private isInFragment = false;
 
   constructor() {
     this.read();
     addEventListener("popstate", () => this.read());
   }
 
+  /** What every address of a page begins with. */
+  get base(): string {
+    return this.isInFragment ? "#" : BASE;
+  }
+
+  /** Keep addresses behind the "#"; the browser follows such links by itself. */
+  keepInFragment(): void {
+    this.isInFragment = true;
+    addEventListener("hashchange", () => this.read());
+    this.read();
+  }
+
   read(): void {
-    this.path = decodePath(location.pathname.slice(BASE.length));
-    this.query = new URLSearchParams(location.search);
+    const [path = "", search = ""] = this.isInFragment
+      ? location.hash.slice(1).split("?")
+      : [location.pathname.slice(BASE.length), location.search];
+    this.path = decodePath(path);
+    this.query = new URLSearchParams(search);
   }
 
   /** Go to a page; the heading of the new page gets the focus. */
   open(address: string): void {
-    history.pushState(null, "", BASE + address);
+    history.pushState(null, "", this.base + address);
     this.read();
     scrollTo(0, 0);
     this.wantsFocus = true;
@@ -34,7 +51,8 @@ class Router {
       else next.set(name, String(value));
     }
     const text = next.toString();
-    history.replaceState(null, "", location.pathname + (text ? `?${text}` : ""));
+    const path = this.isInFragment ? location.hash.split("?")[0] || "#/" : location.pathname;
+    history.replaceState(null, "", path + (text ? `?${text}` : ""));
     this.query = next;
   }
 
@@ -81,7 +99,7 @@ export function link(
       value === undefined ? [] : [[name, String(value)]],
     ),
   ).toString();
-  return `${BASE}/${page}${words ? `?${words}` : ""}`;
+  return `${router.base}/${page}${words ? `?${words}` : ""}`;
 }
 
 /** A path of a playbook in an address: its slashes stay. */

@@ -8,7 +8,7 @@ export interface TabProps {
   moment: Moment;
 }
 
-interface RunTab {
+export interface RunTab {
   name: string;
   title: string;
   load: () => Promise<{ default: Component<TabProps> }>;
@@ -29,8 +29,9 @@ export const RUN_TABS: RunTab[] = [
   },
 ];
 
-export function findRunTab(name: string): RunTab {
-  const overview = RUN_TABS[0];
-  if (!overview) throw new Error("a run has no parts");
-  return RUN_TABS.find((tab) => tab.name === name) ?? overview;
+/** Find a part by its name; the first stands for a name that no part has. */
+export function findRunTab(name: string, tabs: RunTab[]): RunTab {
+  const first = tabs[0];
+  if (!first) throw new Error("a run has no parts");
+  return tabs.find((tab) => tab.name === name) ?? first;
 }

@@ -1,6 +1,7 @@
 // The run that a page shows, as it is or as it was at a version: one answer for all its parts.
 import { getJson } from "../lib/api";
 import { followRun } from "../lib/live";
+import { findRecords } from "../lib/records";
 import { Resource } from "../lib/resource.svelte";
 import { router } from "../lib/router.svelte";
 import { isEnded } from "../lib/status";
@@ -12,7 +13,9 @@ export class RunView {
   readonly asOf = $derived(readVersion(router.get("as_of")));
   readonly isLive = $derived.by(() => {
     const data = this.moment.data;
-    return this.asOf === null && data !== null && !isEnded(data.status);
+    // What is recorded goes on no more, though a moment of the past is still drawn.
+    const canGoOn = findRecords() === null;
+    return canGoOn && this.asOf === null && data !== null && !isEnded(data.status);
   });
   private stopFollowing: (() => void) | null = null;
 

@@ -83,7 +83,9 @@ async def test_an_execution_outside_is_not_there(world: ApiWorld, path: str) -> 
     assert inside.status_code in (HTTPStatus.OK, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 
 
-@pytest.mark.parametrize("path", ["state", "events", "payloads", "live", "density"])
+@pytest.mark.parametrize(
+    "path", ["state", "events", "payloads", "contents", "log-chunks", "live", "density"]
+)
 async def test_a_history_outside_is_not_there(world: ApiWorld, path: str) -> None:
     app = await make_shop(world)
     caller = await make_caller(world, "auditor", path_prefix="sales")

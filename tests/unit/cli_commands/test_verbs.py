@@ -118,7 +118,7 @@ def test_a_shell_completes_verbs_and_options(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("COMP_WORDS", "noetl ev")
     monkeypatch.setenv("COMP_CWORD", "1")
     _, shown, loaded = call()
-    assert shown.split() == ["events"]
+    assert shown.split() == ["events", "evidence"]
     assert not any(name.startswith("noetl_cli.commands.") for name in loaded)
     monkeypatch.setenv("COMP_WORDS", "noetl events --si")
     monkeypatch.setenv("COMP_CWORD", "2")

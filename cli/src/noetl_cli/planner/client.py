@@ -85,6 +85,16 @@ class PlannerClient:
         """Ask for something; parameters that are None are left out."""
         return self._request_json("GET", add_query(path, params))
 
+    def get_text(self, path: str) -> str:
+        """Ask for a text, such as a page."""
+        try:
+            response = self._send_request("GET", path, headers={"Accept": "text/html"})
+        except HTTPError as error:
+            raise build_unreachable_error(self.url, error) from error
+        if not is_success(response):
+            raise self._explain_refusal(response)
+        return str(response.data, "utf-8", "replace")
+
     def post(self, path: str, body: Any, *, headers: dict[str, str] | None = None) -> Any:
         """Send a JSON body."""
         typed = {"Content-Type": "application/json", **(headers or {})}

@@ -56,7 +56,7 @@ def show_replayed_state(  # noqa: PLR0913 - one parameter for each option of the
     local_history = history.find_history(execution_id, server=server)
     if local_history is not None:
         if resolve_payloads:
-            raise _build_no_payloads_error(execution_id)
+            raise build_no_payloads_error(execution_id)
         state = past_state.replay_state(
             local_history, at=at, event=event, time=time, projection=_check_projection(projection)
         )
@@ -175,7 +175,7 @@ def verify_execution(
 ) -> None:
     """Compare live rows with a replay, and write the evidence into a folder."""
     if history.find_history(execution_id, server=server) is not None:
-        raise _build_no_payloads_error(execution_id)
+        raise build_no_payloads_error(execution_id)
     try:
         with (
             client.open_client(server, tenant=tenant, organization=organization) as planner,
@@ -245,7 +245,8 @@ def _check_projection(projection: str) -> str:
     return projection
 
 
-def _build_no_payloads_error(execution_id: str) -> CliError:
+def build_no_payloads_error(execution_id: str) -> CliError:
+    """Build the error for a run in this process, which has nothing that proves it."""
     return CliError(
         f"Execution {execution_id} ran with -r local, which keeps neither payloads nor live rows.",
         way_out="Run it in a stack to prove it: noetl up, noetl run FILE",

@@ -42,6 +42,7 @@ from noetl_planner.api.executions import (
 from noetl_planner.api.history import (
     audits,
     counterfactuals,
+    evidence_contents,
     history_replay,
     lineages,
     objects,
@@ -183,6 +184,7 @@ API_ROUTES: tuple[ControllerRouterHandler, ...] = (
     *payloads.ROUTES,
     *counterfactuals.ROUTES,
     *history_replay.ROUTES,
+    *evidence_contents.ROUTES,
     *audits.ROUTES,
     *audit_log.ROUTES,
     *keys.ROUTES,

@@ -171,6 +171,9 @@ RULES: dict[tuple[str, str], RouteRule] = {
     ("GET", "/api/replay/diff"): _AUDIT,
     ("GET", "/api/replay/events"): _AUDIT,
     ("GET", "/api/replay/payloads"): _AUDIT,
+    # Who may audit may read payloads too: each such role has both.
+    ("GET", "/api/replay/contents"): _AUDIT,
+    ("GET", "/api/replay/log-chunks"): _AUDIT,
     ("GET", "/api/replay/live"): _AUDIT,
     ("GET", "/api/replay/density"): _AUDIT,
     ("GET", "/api/audit"): _AUDIT_ALL,

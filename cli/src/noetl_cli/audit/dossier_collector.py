@@ -1,0 +1,312 @@
+"""Collects what a dossier holds, from the planner's API."""
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from noetl_chassis.clock import Clock
+from noetl_cli.audit import dossier
+from noetl_cli.audit.dossier import DossierSeal, SealedEvent, SealedHead, ValuePool
+from noetl_cli.errors import CliError, ExitCode
+from noetl_cli.planner import client
+from noetl_cli.planner.client import PlannerClient, PlannerRefusal
+from noetl_contracts import codec
+from noetl_contracts.ids import ExecutionId
+from noetl_contracts.ledger import stored_event
+from noetl_contracts.ledger.records import HistoryHead
+from noetl_contracts.ledger.stored_event import StoredEvent
+from noetl_contracts.status import TERMINAL_EXECUTION
+from noetl_replay.audit.chain import ChainExamination, ChainFinding
+
+PRODUCER = "noetl evidence export"
+EVENTS_MAX = 20_000
+# Each moment is folded from the first event: of long histories fewer moments are held.
+MOMENTS_MAX = 500
+FOLDED_EVENTS_MAX = 1_000_000
+ITEMS_MAX = 5_000
+PAYLOAD_BYTES = 16 * 1024 * 1024
+LOG_BYTES_MAX = 8 * 1024 * 1024
+# A result's preview, as a page shows it.
+PREVIEW_BYTES_MAX = 256 * 1024
+_PREVIEW_ROWS = 100
+_EVENT_PAGE, _CONTENT_PAGE, _ITEM_PAGE = 1000, 200, 1000
+# What the planner gives in one answer.
+_ANSWER_BYTES_MAX = 8 * 1024 * 1024
+_WHY = {
+    "too_large": "larger than what is left of the bound",
+    "sealed": "with a sealed value",
+    "missing": "that the planner does not have",
+    "corrupt": "whose kept bytes do not have their digest",
+    "refused": "whose references were refused",
+}
+# What a reader of the pages may see: who exports may audit, and each role that may has the others.
+_PERMISSIONS = ["audit", "read payloads", "see executions"]
+
+
+class DossierCollector:
+    """The parts of one run's dossier."""
+
+    def __init__(
+        self, planner: PlannerClient, execution_id: str, *, payload_bytes: int, clock: Clock
+    ) -> None:
+        self._planner = planner
+        self._owner = client.get_owner(planner)
+        self._asked = {"execution_id": execution_id, **self._owner}
+        self._run = f"/api/executions/{client.escape_segment(execution_id)}"
+        self._payload_bytes = payload_bytes
+        self._clock = clock
+        self._left_out: list[str] = []
+        self._answers: dict[str, Any] = {}
+        self.findings: list[ChainFinding] = []
+
+    def collect_blocks(self) -> tuple[DossierSeal, dict[str, str]]:
+        """Return the seal, and every part as it stands in the page; raises `CliError`."""
+        latest = self._get_ended_run()
+        version = latest["head_version"]
+        events = self._fetch_events(version)
+        payloads = self._fetch_payloads(version)
+        logs = self._fetch_logs()
+        moments = self._fetch_moments(latest)
+        self._record_answers(latest)
+        if self._planner.get(f"{self._run}/moment")["head_version"] != version:
+            raise CliError(
+                f"Execution {latest['execution_id']} got new events while it was exported.",
+                way_out="Export it again.",
+            )
+        values = ([_seal_event(event) for event in events], payloads, logs, moments, self._answers)
+        blocks = {
+            name: dossier.encode_block(value)
+            for name, value in zip(dossier.PARTS, values, strict=True)
+        }
+        return self._build_seal(latest, events[-1], blocks), blocks
+
+    def _build_seal(
+        self, latest: dict[str, Any], last: StoredEvent, blocks: dict[str, str]
+    ) -> DossierSeal:
+        who = self._planner.get(client.WHOAMI_PATH)
+        return DossierSeal(
+            format=dossier.FORMAT,
+            format_version=dossier.FORMAT_VERSION,
+            execution_id=latest["execution_id"],
+            path=latest["path"],
+            **self._owner,
+            created_at=self._clock.now(),
+            exported_by=str(who["name"]),
+            producer=PRODUCER,
+            permissions=_PERMISSIONS,
+            head=SealedHead(version=last.stream_version, checksum=last.envelope_checksum),
+            parts={name: dossier.seal_part(block) for name, block in blocks.items()},
+            left_out=self._left_out,
+        )
+
+    def _get_ended_run(self) -> dict[str, Any]:
+        latest: dict[str, Any] = self._planner.get(f"{self._run}/moment")
+        execution_id, count = latest["execution_id"], latest["head_version"]
+        if latest["status"] not in TERMINAL_EXECUTION:
+            raise CliError(
+                f"Execution {execution_id} is {latest['status']}: a dossier is of a run that has "
+                "ended.",
+                way_out=f"Wait for its end, or write a folder: noetl replay verify {execution_id}",
+                exit_code=ExitCode.USAGE,
+            )
+        if count > EVENTS_MAX:
+            raise CliError(
+                f"Execution {execution_id} has {count:,} events; a dossier holds {EVENTS_MAX:,}.",
+                way_out=f"Write a folder without --html: noetl replay verify {execution_id}",
+                exit_code=ExitCode.USAGE,
+            )
+        return latest
+
+    def _fetch_events(self, version: int) -> list[StoredEvent]:
+        events: list[StoredEvent] = []
+        try:
+            for page in self._fetch_pages("/api/replay/events", limit=_EVENT_PAGE):
+                events += [codec.convert_value(event, StoredEvent) for event in page["events"]]
+        except msgspec.ValidationError as failure:
+            raise client.build_not_a_planner_error(
+                f"The answer has another shape ({failure})"
+            ) from failure
+        events = [event for event in events if event.stream_version <= version]
+        if not events:
+            raise CliError("The ledger has no event of this execution.")
+        self.findings = _examine_chain(events, version)
+        return events
+
+    def _fetch_payloads(self, version: int) -> list[dict[str, Any]]:
+        contents: dict[str, dict[str, Any]] = {}
+        left, after = self._payload_bytes, 0
+        while after < version:
+            page = self._planner.get(
+                "/api/replay/contents",
+                **self._asked,
+                after=after,
+                limit=min(_CONTENT_PAGE, version - after),
+                bytes_max=min(left, _ANSWER_BYTES_MAX),
+            )
+            for content in page["contents"]:
+                # A payload is held once, with the first event that names it.
+                if content["sha256"] not in contents:
+                    contents[content["sha256"]] = content
+                    left -= content["bytes"] if content["content"] is not None else 0
+            if page["next_after"] <= after:
+                break
+            after = page["next_after"]
+        held = list(contents.values())
+        self._note_left_out("payload", held, f"--payload-bytes {self._payload_bytes}")
+        return held
+
+    def _fetch_logs(self) -> list[dict[str, Any]]:
+        contents: list[dict[str, Any]] = []
+        left, after = LOG_BYTES_MAX, ""
+        while True:
+            page = self._planner.get(
+                "/api/replay/log-chunks",
+                **self._asked,
+                after=after,
+                bytes_max=min(left, _ANSWER_BYTES_MAX),
+            )
+            contents += page["contents"]
+            left -= sum(
+                content["bytes"] for content in page["contents"] if content["content"] is not None
+            )
+            if not page["has_more"] or page["next_after"] <= after:
+                break
+            after = page["next_after"]
+        self._note_left_out("chunk of logs", contents, f"{LOG_BYTES_MAX / 1e6:.1f} MB")
+        return contents
+
+    def _note_left_out(self, noun: str, contents: list[dict[str, Any]], bound: str) -> None:
+        """Say in words how many contents are not there, by reason."""
+        for reason in dict.fromkeys(content["left_out"] for content in contents):
+            sizes = [content["bytes"] for content in contents if content["left_out"] == reason]
+            if not reason:
+                continue
+            of_bound = f" ({bound})" if reason == "too_large" else ""
+            plural = noun.replace("payload", "payloads").replace("chunk", "chunks")
+            self._left_out.append(
+                f"{len(sizes):,} {noun if len(sizes) == 1 else plural}, {sum(sizes):,} bytes: "
+                f"{_WHY.get(reason, reason)}{of_bound}."
+            )
+
+    def _fetch_moments(self, latest: dict[str, Any]) -> dict[str, Any]:
+        head = latest["head_version"]
+        pool = ValuePool()
+        moments = {}
+        for version in choose_versions(head):
+            moment = (
+                latest
+                if version == head
+                else self._planner.get(f"{self._run}/moment", version=version)
+            )
+            moments[str(version)] = pool.add_fields(moment)
+        if len(moments) < head:
+            self._left_out.append(
+                f"Moments: {len(moments):,} of {head:,} versions are held; the slider stops at "
+                "these. All events are held."
+            )
+        return {"pool": pool.values, "moments": moments}
+
+    def _record_answers(self, latest: dict[str, Any]) -> None:
+        execution_id, head = latest["execution_id"], latest["head_version"]
+        self._record(
+            f"/api/playbooks/{quote(latest['path'])}/plan", version=latest["playbook_version"]
+        )
+        self._record("/api/replay/density", **self._asked, spans=120)
+        self._record("/api/replay/diff", **self._asked, before=head)
+        results = f"/api/result/{execution_id}"
+        self._record(f"{results}/list")
+        for result in self._answers[f"{results}/list"]["body"].get("results", []):
+            self._record_preview(f"{results}/{client.escape_segment(result['step'])}", result)
+        for step in dict.fromkeys(loop["step"] for loop in latest["loops"]):
+            self._record_items(step)
+
+    def _record(self, path: str, **query: Any) -> None:
+        """Ask once, and keep what the planner answered, a refusal too."""
+        try:
+            status, body = 200, dict(self._planner.get(path, **query))
+        except PlannerRefusal as refusal:
+            status, body = refusal.status, _show_refusal(refusal)
+        self._answers[unquote(path)] = {"status": status, "body": body}
+
+    def _record_preview(self, path: str, result: dict[str, Any]) -> None:
+        self._record(path, limit=_PREVIEW_ROWS)
+        size = len(codec.encode_json(self._answers[unquote(path)]))
+        if size <= PREVIEW_BYTES_MAX:
+            return
+        step = result["step"]
+        self._left_out.append(f"The preview of the result of step {step!r}: {size:,} bytes.")
+        body = {
+            "code": "not_in_dossier",
+            "detail": f"The preview of this result has {size:,} bytes, more than a dossier takes.",
+            "hint": f"noetl result {self._asked['execution_id']} {step}",
+        }
+        self._answers[unquote(path)] = {"status": 413, "body": body}
+
+    def _record_items(self, step: str) -> None:
+        """Keep the items of a loop, all pages as one."""
+        path = f"{self._run}/items/{client.escape_segment(step)}"
+        items: list[Any] = []
+        after = ""
+        while True:
+            self._record(path, after=after, limit=_ITEM_PAGE)
+            answer = self._answers[unquote(path)]
+            body = answer["body"]
+            items += body.get("items", [])
+            after = body.get("next_after", "")
+            if not body.get("has_more") or len(items) >= ITEMS_MAX:
+                break
+        if "items" not in body:
+            return
+        if body["has_more"]:
+            note = (
+                f"Items of loop {step!r}: the first {len(items):,} are held; all of them: "
+                f"noetl items {self._asked['execution_id']} {step} --all"
+            )
+            self._left_out.append(note)
+            body["notes"] = [*body.get("notes", []), note]
+        body["items"] = items
+
+    def _fetch_pages(self, path: str, *, limit: int) -> Iterator[Any]:
+        after = 0
+        while True:
+            page = self._planner.get(path, **self._asked, after=after, limit=limit)
+            yield page
+            if not page["has_more"] or page["next_after"] <= after:
+                return
+            after = page["next_after"]
+
+
+def choose_versions(head: int) -> list[int]:
+    """Choose the versions whose moments are held: all, or so many spread evenly with both ends."""
+    count = min(MOMENTS_MAX, 2 * FOLDED_EVENTS_MAX // head)
+    if head <= count:
+        return list(range(1, head + 1))
+    return sorted({1 + place * (head - 1) // (count - 1) for place in range(count)})
+
+
+def _examine_chain(events: list[StoredEvent], version: int) -> list[ChainFinding]:
+    last = events[-1]
+    examination = ChainExamination()
+    examination.feed_events(events)
+    return examination.finish_examination(
+        HistoryHead(
+            execution_id=ExecutionId(last.execution_id),
+            version=version,
+            checksum=last.envelope_checksum,
+        )
+    )
+
+
+def _seal_event(event: StoredEvent) -> SealedEvent:
+    return SealedEvent(
+        text=stored_event.encode_covered_fields(event).decode(),
+        checksum=event.envelope_checksum,
+        concealed=event.concealed,
+        altered=event.altered,
+    )
+
+
+def _show_refusal(refusal: PlannerRefusal) -> dict[str, str]:
+    return {"code": refusal.code, "detail": refusal.message, "hint": refusal.way_out}

@@ -1,0 +1,95 @@
+// Answers the questions of the pages from a dossier, as the planner answered them.
+import { ApiProblem } from "../lib/api";
+import type { Records } from "../lib/records";
+import type { EventView, ItemPage, LogLine } from "../lib/types";
+import { cutItems, expandMoment, type Dossier, type RecordedAnswer } from "./parts";
+import { readChunk, readEvent, viewEvent, viewLines } from "./sealed_event";
+
+const ITEMS = /^\/api\/executions\/\d+\/items\//;
+
+export function buildRecords(dossier: Dossier): Records {
+  const { events, logs, moments, answers } = dossier.parts;
+  const versions = Object.keys(moments.value?.moments ?? {})
+    .map(Number)
+    .sort((one, other) => one - other);
+  const views = (events.value ?? []).flatMap((event): EventView[] => {
+    const fields = readEvent(event);
+    return fields ? [viewEvent(fields)] : [];
+  });
+  let lines: LogLine[] | null = null;
+
+  function findMoment(wanted: number | null): unknown {
+    const version = versions.findLast((one) => wanted === null || one <= wanted);
+    const found = moments.value && version && expandMoment(moments.value, version);
+    if (!found) throw notHeld("this moment");
+    return found;
+  }
+
+  function pageEvents(query: URLSearchParams): unknown {
+    const after = Number(query.get("after") ?? 0);
+    const later = views.filter((view) => view.version > after);
+    const shown = later.slice(0, Number(query.get("limit") ?? 1000));
+    return {
+      events: shown,
+      next_after: shown.at(-1)?.version ?? after,
+      has_more: shown.length < later.length,
+    };
+  }
+
+  function pageLines(query: URLSearchParams): unknown {
+    lines ??= (logs.value ?? []).flatMap((kept) => {
+      const chunk = readChunk(kept);
+      return chunk ? viewLines(chunk) : [];
+    });
+    const step = query.get("step") ?? "";
+    const wanted = step ? lines.filter((line) => line.step === step) : lines;
+    const from = Number(query.get("after") || 0);
+    const shown = wanted.slice(from, from + Number(query.get("limit") ?? 1000));
+    return {
+      lines: shown,
+      next_after: String(from + shown.length),
+      has_more: from + shown.length < wanted.length,
+      note: logs.value?.length ? "" : "No task of this run has written anything.",
+    };
+  }
+
+  function answer(method: string, address: string): unknown {
+    const { pathname, searchParams: query } = new URL(address, "http://dossier");
+    const path = decodeURIComponent(pathname);
+    if (method !== "GET") throw notHeld("what changes something");
+    if (path.endsWith("/moment")) {
+      const version = query.get("version");
+      return findMoment(version === null ? null : Number(version));
+    }
+    if (/^\/api\/executions\/\d+\/events$/.test(path)) return pageEvents(query);
+    if (/^\/api\/executions\/\d+\/logs$/.test(path)) return pageLines(query);
+    const body = readAnswer(answers.value?.[path], path);
+    if (!ITEMS.test(path)) return body;
+    const limit = Number(query.get("limit") ?? 100);
+    return cutItems(body as ItemPage, query.get("state") ?? "", query.get("after") ?? "", limit);
+  }
+
+  return { answer, versions };
+}
+
+function readAnswer(recorded: RecordedAnswer | undefined, path: string): unknown {
+  if (!recorded) throw notHeld(path);
+  if (recorded.status < 400) return recorded.body;
+  const body = recorded.body as Record<string, unknown>;
+  throw new ApiProblem(
+    recorded.status,
+    String(body.code ?? ""),
+    String(body.detail ?? "The planner refused this."),
+    String(body.hint ?? ""),
+    body,
+  );
+}
+
+function notHeld(what: string): ApiProblem {
+  return new ApiProblem(
+    0,
+    "not_in_dossier",
+    `This dossier does not hold ${what}.`,
+    "Ask who exported it for the evidence: noetl replay verify ID",
+  );
+}
