@@ -39,6 +39,13 @@ metadata: {name: slow, path: jobs/slow}
 workflow:
   - {step: nap, tool: {kind: python, code: "import time\\ntime.sleep(20)"}}
 """
+SIGNED = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: release, path: jobs/release}
+workflow:
+  - {step: sign, tool: {kind: external, mode: approval, title: "Release?", assignees: [ops]}}
+"""
 
 
 class Receiver:
@@ -117,7 +124,7 @@ def prepare(stack: Stack, mail_port: int, call_port: int) -> None:
     }
     for name, data in credentials.items():
         post(stack, "/api/credentials", {"name": name, "type": "generic", "data": data})
-    for text in (*(file.read_text() for file in CHANNELS.glob("*.yaml")), FAILING, SLOW):
+    for text in (*(file.read_text() for file in CHANNELS.glob("*.yaml")), FAILING, SLOW, SIGNED):
         post(stack, "/api/catalog/register", {"content": text})
     for name in ("email", "slack", "webhook"):
         rule = {
@@ -175,6 +182,33 @@ def test_what_is_late_is_told_while_it_still_runs(told: tuple[Stack, Receiver]) 
     said = json.loads(receiver.calls[-1][2])["text"]
     assert (found["status"], "*jobs/slow* late after" in said) == ("RUNNING", True)
     http.post(f"{stack.url('api')}/api/executions/{execution_id}/cancel", json={}, timeout=10)
+
+
+def test_who_may_decide_is_told_what_is_asked_and_where(told: tuple[Stack, Receiver]) -> None:
+    stack, receiver = told
+    for channel in ("slack", "email"):
+        rule = {"pattern": "jobs/release", "causes": ["waiting"]}
+        put_rule(stack, f"sign-{channel}", {**rule, "playbook": f"notifications/{channel}"})
+    calls, letters = len(receiver.calls), len(receiver.letters)
+    execution_id = stack.execute("jobs/release", key="release-1")
+    wait_until(
+        lambda: len(receiver.calls) > calls and len(receiver.letters) > letters,
+        timeout_s=60,
+        what="both have arrived",
+    )
+    said = json.loads(receiver.calls[-1][2])["text"]
+    url = stack.url("api")
+    (approval,) = http.get(f"{url}/api/approvals", timeout=10).json()["approvals"]
+    approval_id = approval["approval_id"]
+    assert said.startswith("*jobs/release* waiting after")
+    assert f": Release? {url}/approvals\n`noetl approve {approval_id}`" in said
+    letter = receiver.letters[-1]
+    key = f"sign-email.{execution_id}.waiting.{approval_id}"
+    assert letter["Message-ID"] == f"<{key}@noetl>"
+    text = str(letter.get_payload())
+    assert "approval assignees: ['ops']" in text
+    assert "approval until: " in text
+    post(stack, f"/api/approvals/{approval_id}", {"decision": "approve"})
 
 
 def test_no_secret_of_a_channel_is_in_a_history(told: tuple[Stack, Receiver]) -> None:

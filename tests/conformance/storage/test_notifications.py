@@ -1,17 +1,18 @@
 """Notifications over every adapter: each end once for each rule, whoever looks."""
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.conformance.storage.test_projections import execution_row, project
+from tests.conformance.storage.test_projections import command_row, execution_row, project
 from tests.support.polling import eventually
 from tests.support.storage import ORGANIZATION, TENANT, Stores, an_execution
 
 from noetl_contracts.ids import ExecutionId, TenantId
 from noetl_contracts.ingest_routes import IngestRoutes
-from noetl_contracts.ledger.records import Request
+from noetl_contracts.ledger.records import InboxMessage, Request
 from noetl_contracts.requests import notifications
 from noetl_contracts.requests.notifications import Cause, DueNotification, NotificationRule
 
@@ -281,3 +282,134 @@ async def test_a_rule_that_is_gone_sends_nothing(stores: Stores) -> None:
     (due,) = await list_due(stores)
     await stores.notifications.remove_rule("ops", **PLACE)
     assert not await stores.notifications.send_notification(due, a_request(due))
+
+
+def a_waiting_rule(**fields: Any) -> NotificationRule:
+    return a_rule(**{"causes": (Cause.WAITING,), **fields})
+
+
+async def ask(
+    stores: Stores, *, approvals: Sequence[str] = ("71",), ago_s: float = 0.0, **fields: Any
+) -> ExecutionId:
+    """Let an execution wait for approvals."""
+    execution = an_execution()
+    since = datetime.now(UTC) - timedelta(seconds=ago_s)
+    commands = [
+        command_row(
+            execution,
+            str(501 + place),
+            status="PARKED",
+            heard_at=since,
+            wait={
+                "wait": "message",
+                "key": "sign/1",
+                "task": "sign",
+                "mode": "approval",
+                "address": f"approval/{approval}",
+                "timeout_s": 3600.0,
+                "title": "Release?",
+                "assignees": ["ops"],
+                "options": ["approve", "reject"],
+                "four_eyes": True,
+            },
+        )
+        for place, approval in enumerate(approvals)
+    ]
+    row = execution_row(execution, **{"path": "demo/a", "started_at": since, **fields})
+    await project(stores, execution, execution=[row], command=commands)
+    return execution
+
+
+async def decide(stores: Stores, approval: str) -> None:
+    letter = InboxMessage(**PLACE, address=f"approval/{approval}", digest="d", data=b"{}")
+    await stores.requests.keep_message(letter, open_wait="501/sign/1", is_single=True)
+
+
+async def list_waiting(stores: Stores) -> list[DueNotification]:
+    past = datetime(2001, 1, 1, tzinfo=UTC)
+    return await stores.notifications.list_due_notifications(since=past, notifications_max=9)
+
+
+async def test_each_approval_of_an_execution_is_due_once(stores: Stores) -> None:
+    await stores.notifications.put_rule(a_waiting_rule())
+    execution = await ask(stores, approvals=("71", "72"))
+    due = await list_waiting(stores)
+    assert [(one.execution_id, one.cause, one.subject) for one in due] == [
+        (execution, Cause.WAITING, "71"),
+        (execution, Cause.WAITING, "72"),
+    ]
+    assert len({a_request(one).idempotency_key for one in due}) == 2
+    for one in due:
+        assert await stores.notifications.send_notification(one, a_request(one))
+        assert not await stores.notifications.send_notification(one, a_request(one))
+    assert await list_waiting(stores) == []
+
+
+async def test_who_may_decide_until_when_and_where_is_told(stores: Stores) -> None:
+    await stores.notifications.put_rule(a_waiting_rule())
+    execution = await ask(stores)
+    (due,) = await list_waiting(stores)
+    told = notifications.build_workload(due, console_url="https://noetl.example.org/")
+    approval = told["notification"]["approval"]
+    assert due.wait is not None
+    assert due.wait.since is not None
+    until = due.wait.since.astimezone(UTC) + timedelta(hours=1)
+    assert approval["until"] == until.isoformat()
+    assert (approval["id"], approval["step"], approval["title"]) == ("71", "fetch", "Release?")
+    assert (approval["assignees"], approval["four_eyes"]) == (["ops"], True)
+    assert approval["url"] == "https://noetl.example.org/approvals"
+    assert approval["command"] == "noetl approve 71"
+    assert told["notification"]["status"] == "RUNNING"
+    assert told["notification"]["key"] == f"ops/{execution}/waiting/71"
+
+
+async def test_an_approval_that_is_decided_before_it_is_listed_is_not_due(stores: Stores) -> None:
+    await stores.notifications.put_rule(a_waiting_rule())
+    await ask(stores)
+    await decide(stores, "71")
+    assert await list_waiting(stores) == []
+
+
+async def test_an_approval_that_is_decided_before_it_is_sent_is_not_sent(stores: Stores) -> None:
+    await stores.notifications.put_rule(a_waiting_rule())
+    await ask(stores)
+    (due,) = await list_waiting(stores)
+    await decide(stores, "71")
+    assert not await stores.notifications.send_notification(due, a_request(due))
+    assert await stores.notifications.list_sent_notifications(notifications_max=9, **PLACE) == []
+
+
+async def test_a_wait_that_ended_before_it_is_sent_is_not_sent(stores: Stores) -> None:
+    await stores.notifications.put_rule(a_waiting_rule())
+    execution = await ask(stores)
+    (due,) = await list_waiting(stores)
+    await project(
+        stores, execution, old=1, new=2, command=[command_row(execution, status="COMPLETED")]
+    )
+    assert not await stores.notifications.send_notification(due, a_request(due))
+    assert await list_waiting(stores) == []
+
+
+async def test_an_approval_of_a_child_is_due(stores: Stores) -> None:
+    await stores.notifications.put_rule(a_waiting_rule(pattern="demo/a"))
+    child = await ask(stores, parent_execution_id="7")
+    assert [one.execution_id for one in await list_waiting(stores)] == [child]
+
+
+@pytest.mark.parametrize(
+    ("rule", "execution"),
+    [
+        ({"pattern": "demo/b"}, {}),
+        ({"causes": (Cause.FAILED,)}, {}),
+        ({"tenant_id": TenantId("other")}, {}),
+        ({"longer_than_s": 3600.0}, {}),
+        ({}, {"ago_s": 3600.0}),
+        ({}, {"ended_at": ENDED, "status": "CANCELLED"}),
+    ],
+)
+async def test_an_approval_that_no_rule_waits_for_is_not_due(
+    stores: Stores, rule: dict[str, Any], execution: dict[str, Any]
+) -> None:
+    await stores.notifications.put_rule(a_waiting_rule(**rule))
+    await ask(stores, **execution)
+    assert await list_waiting(stores) == []

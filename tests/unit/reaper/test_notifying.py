@@ -15,7 +15,7 @@ from noetl_contracts.requests.facts import ExecutionRequested, FactBatch
 from noetl_reaper.sweeps.node_lease import NodeLease
 from noetl_reaper.sweeps.notifier import Notifier, NotifierLimits
 from noetl_storage.memory.leases import MemoryInstances
-from noetl_storage.memory.triggers import MemoryNotifications
+from noetl_storage.memory.notifications import MemoryNotifications
 
 
 class KilledError(Exception):

@@ -1,4 +1,4 @@
-"""`noetl notify`: what is started because executions failed, recovered or are late."""
+"""`noetl notify`: what is started because executions failed, recovered, are late or wait."""
 
 from typing import Annotated
 
@@ -10,7 +10,7 @@ from noetl_cli.planner import client
 from noetl_contracts.requests.notifications import Cause
 
 app = typer.Typer(
-    no_args_is_help=True, help="Start a playbook when executions fail, recover or are late."
+    no_args_is_help=True, help="Start a playbook when executions fail, recover, are late or wait."
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The rule.")]
@@ -32,7 +32,7 @@ def put_rule(
     ] = None,
     longer_than_s: Annotated[
         float,
-        typer.Option("--longer-than", min=0, help="If it ran, or still runs, so many seconds."),
+        typer.Option("--longer-than", min=0, help="If it ran, runs or waits so many seconds."),
     ] = 0.0,
     server: Server = None,
     as_json: AsJson = False,
@@ -56,7 +56,9 @@ def put_rule(
 
 
 def _describe_cause(cause: str, longer_than_s: float) -> str:
-    return f"still runs after {longer_than_s:g} s" if cause == "late" else cause
+    if cause == Cause.WAITING:
+        return "waits for an approval" + (f" for {longer_than_s:g} s" if longer_than_s else "")
+    return f"still runs after {longer_than_s:g} s" if cause == Cause.LATE else cause
 
 
 @app.command("ls")

@@ -1,4 +1,4 @@
-"""Notifications: playbooks that are started because executions of others ended, or are late."""
+"""Notifications: playbooks that start because executions of others ended, are late or wait."""
 
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -11,8 +11,8 @@ from noetl_contracts.identity import actors
 from noetl_contracts.identity.actors import Actor, ActorKind, Via
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ingest_routes import IngestRoutes
-from noetl_contracts.ledger.records import Request
-from noetl_contracts.requests import workload_keys
+from noetl_contracts.ledger.records import OpenWait, Request
+from noetl_contracts.requests import inbox, workload_keys
 from noetl_contracts.requests.facts import ExecutionRequested
 from noetl_contracts.requests.starts import build_start_request
 
@@ -28,18 +28,20 @@ class Cause(StrEnum):
     """Why somebody is notified.
 
     `recovered`: the execution completed, and of those of its path that had begun and ended before,
-    the last one failed. `late`: it still runs after the seconds that its rule names.
+    the last one failed. `late`: it still runs after the seconds that its rule names. `waiting`: it
+    waits for an approval, for at least the seconds of the rule.
     """
 
     FAILED = "failed"
     RECOVERED = "recovered"
     LATE = "late"
+    WAITING = "waiting"
 
 
 class NotificationRule(Struct, frozen=True, kw_only=True):
-    """Which ends of executions, or late ones, start a playbook.
+    """Which ends of executions, late ones or open approvals start a playbook.
 
-    `longer_than_s` is the deadline of late ones; of ends it passes over those that ran for less.
+    `longer_than_s` is the deadline of late ones; it passes over ends and approvals that took less.
     `pattern` is a path, a folder and `/*`, or `*`. `actor` is who put the rule.
     """
 
@@ -54,7 +56,10 @@ class NotificationRule(Struct, frozen=True, kw_only=True):
 
 
 class DueNotification(Struct, frozen=True, kw_only=True):
-    """What a rule waits for and nobody was notified of; one that is late has no end yet."""
+    """What a rule waits for and nobody was notified of; one that is late has no end yet.
+
+    `subject` tells several of one execution and cause apart: of an approval it is the id.
+    """
 
     rule: NotificationRule
     rule_id: int
@@ -66,6 +71,8 @@ class DueNotification(Struct, frozen=True, kw_only=True):
     seen_at: datetime
     ended_at: datetime | None = None
     error: Any = None
+    subject: str = ""
+    wait: OpenWait | None = None
 
 
 class SentNotification(Struct, frozen=True, kw_only=True):
@@ -93,11 +100,15 @@ def is_pattern(text: str) -> bool:
     return text == EVERYTHING or (bool(path) and EVERYTHING not in path)
 
 
-def build_workload(due: DueNotification) -> dict[str, Any]:
+def get_approval_id(wait: OpenWait) -> str:
+    """Return the id under which an approval is decided."""
+    return wait.wait.address.partition("/")[2]
+
+
+def build_workload(due: DueNotification, *, console_url: str = "") -> dict[str, Any]:
     """Return the inputs of the playbook that delivers a notification."""
     until = due.ended_at or due.seen_at
     lasted = until - (due.started_at or until)
-    ended_at = None if due.ended_at is None else due.ended_at.astimezone(UTC).isoformat()
     return {
         workload_keys.NOTIFICATION: {
             "rule": due.rule.name,
@@ -105,10 +116,41 @@ def build_workload(due: DueNotification) -> dict[str, Any]:
             "execution_id": due.execution_id,
             "path": due.path,
             "status": due.status,
-            "ended_at": ended_at,
+            "ended_at": _write_time(due.ended_at),
             "duration_s": round(lasted.total_seconds(), 3),
             "error": _describe_error(due.error),
+            "key": "/".join([due.rule.name, *_list_key_parts(due)]),
+            "approval": _describe_approval(due, console_url),
         }
+    }
+
+
+def _write_time(instant: datetime | None) -> str | None:
+    return None if instant is None else instant.astimezone(UTC).isoformat()
+
+
+def _list_key_parts(due: DueNotification) -> list[str]:
+    """Return what tells a notification of a rule from its others."""
+    return [part for part in (due.execution_id, str(due.cause), due.subject) if part]
+
+
+def _describe_approval(due: DueNotification, console_url: str) -> dict[str, Any] | None:
+    """Say what is asked, who may decide, until when, and where."""
+    if due.wait is None:
+        return None
+    wait = due.wait.wait
+    return {
+        "id": get_approval_id(due.wait),
+        "step": due.wait.step,
+        "title": wait.title,
+        "description": wait.description,
+        "assignees": wait.assignees,
+        "options": wait.options,
+        "four_eyes": wait.four_eyes,
+        "since": _write_time(due.wait.since),
+        "until": _write_time(inbox.find_wait_end(due.wait)),
+        "url": f"{console_url.rstrip('/')}/approvals" if console_url else None,
+        "command": inbox.build_send_command(wait),
     }
 
 
@@ -125,7 +167,12 @@ def is_rule_actor(actor: Actor) -> bool:
 
 
 def build_notification_request(
-    due: DueNotification, *, execution_id: ExecutionId, routes: IngestRoutes, producer: str
+    due: DueNotification,
+    *,
+    execution_id: ExecutionId,
+    routes: IngestRoutes,
+    producer: str,
+    console_url: str = "",
 ) -> Request:
     """Ask for the execution that delivers a notification."""
     rule = due.rule
@@ -133,7 +180,7 @@ def build_notification_request(
         ExecutionRequested(
             path=rule.playbook,
             version=None,
-            workload=build_workload(due),
+            workload=build_workload(due, console_url=console_url),
             requested_by=f"{ASKER}{rule.name}",
         ),
         owner=(rule.tenant_id, rule.organization_id),
@@ -141,7 +188,7 @@ def build_notification_request(
         execution_id=execution_id,
         routes=routes,
         producer=producer,
-        key=f"notification/{due.rule_id}/{due.execution_id}/{due.cause}",
+        key="/".join(["notification", str(due.rule_id), *_list_key_parts(due)]),
     )
 
 

@@ -138,13 +138,16 @@ class Notifications(Protocol):
     async def list_due_notifications(
         self, *, since: datetime, notifications_max: int
     ) -> list[DueNotification]:
-        """Return ends since a time, and late ones, that rules of everyone wait for.
+        """Return ends, late ones and open approvals since a time that rules of everyone wait for.
 
-        Ends come before late ones, of each the earliest first.
+        Ends come before late ones, and these before approvals, of each the earliest first.
         """
 
     async def send_notification(self, due: DueNotification, request: Request) -> bool:
-        """Keep a notification with the request of what delivers it; False when it was sent."""
+        """Keep a notification with the request of what delivers it.
+
+        False when it was sent, its rule is gone, or its approval was decided.
+        """
 
     async def list_sent_notifications(
         self, *, tenant_id: TenantId, organization_id: OrganizationId, notifications_max: int

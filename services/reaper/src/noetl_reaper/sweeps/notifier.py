@@ -1,4 +1,4 @@
-"""Starts what notifies of executions that failed or recovered: each end once for each rule."""
+"""Starts what notifies of executions that failed, recovered, are late or wait: each once a rule."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -21,11 +21,15 @@ log = structlog.get_logger(__name__)
 
 
 class NotifierLimits(Struct, frozen=True, kw_only=True):
-    """How far back and how much one turn looks, and over how many shards executions are spread."""
+    """How far back and how much one turn looks, over how many shards executions are spread.
+
+    `console_url` is the console's public address, for links to it; empty where there is none.
+    """
 
     lookback_s: float
     notifications_max: int
     routes: IngestRoutes
+    console_url: str = ""
 
 
 class Notifier:
@@ -69,6 +73,7 @@ class Notifier:
             execution_id=ExecutionId(mint()),
             routes=self._limits.routes,
             producer=PRODUCER,
+            console_url=self._limits.console_url,
         )
         is_sent = await self._notifications.send_notification(due, request)
         if is_sent:

@@ -7,12 +7,14 @@ from msgspec import structs
 
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger.records import Request
+from noetl_contracts.requests import notifications
 from noetl_contracts.requests.notifications import (
     Cause,
     DueNotification,
     NotificationRule,
     SentNotification,
 )
+from noetl_storage.ledger import surfaces
 from noetl_storage.postgres import event_rows, queries
 from noetl_storage.postgres.database import Database
 
@@ -65,9 +67,9 @@ class PostgresNotifications:
     async def list_due_notifications(
         self, *, since: datetime, notifications_max: int
     ) -> list[DueNotification]:
-        """Return ends since a time, and late ones, that rules of everyone wait for.
+        """Return ends, late ones and open approvals since a time that rules of everyone wait for.
 
-        Ends come before late ones, of each the earliest first.
+        Ends come before late ones, and these before approvals, of each the earliest first.
         """
         ended = await self._database.fetch_rows(_QUERIES["list_due"], since, notifications_max)
         due = [
@@ -76,17 +78,25 @@ class PostgresNotifications:
             )
             for row in ended
         ]
-        left = notifications_max - len(due)
-        late = await self._database.fetch_rows(_QUERIES["list_late"], since, left) if left else []
-        return due + [_build_due(row, Cause.LATE) for row in late]
+        if left := notifications_max - len(due):
+            late = await self._database.fetch_rows(_QUERIES["list_late"], since, left)
+            due += [_build_due(row, Cause.LATE) for row in late]
+        if left := notifications_max - len(due):
+            waiting = await self._database.fetch_rows(_QUERIES["list_waiting"], since, left)
+            due += [_build_waiting(row) for row in waiting]
+        return due
 
     async def send_notification(self, due: DueNotification, request: Request) -> bool:
-        """Keep a notification with the request of what delivers it; False when it was sent."""
+        """Keep a notification with the request of what delivers it.
+
+        False when it was sent, its rule is gone, or its approval was decided.
+        """
         begun = await self._database.get_value(
             _QUERIES["send"],
             due.rule_id,
             int(due.execution_id),
             str(due.cause),
+            due.subject,
             due.path,
             *event_rows.build_request_columns(request),
         )
@@ -111,6 +121,16 @@ class PostgresNotifications:
             )
             for row in rows
         ]
+
+
+def _build_waiting(row: asyncpg.Record) -> DueNotification:
+    (wait,) = surfaces.read_open_waits([dict(row)])
+    return structs.replace(
+        _build_due(row, Cause.WAITING),
+        status=row["execution_status"],
+        subject=notifications.get_approval_id(wait),
+        wait=wait,
+    )
 
 
 def _build_due(row: asyncpg.Record, cause: Cause) -> DueNotification:

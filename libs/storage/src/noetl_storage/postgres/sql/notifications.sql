@@ -109,9 +109,51 @@ where 'late' = any(r.causes)
 order by c.deadline, e.execution_id, r.rule_id
 limit $2;
 
+-- name: list_waiting :many
+-- At most $2 open approvals since $1 that a rule waits for and nobody was told of or has decided.
+select
+    r.*, e.execution_id, e.path, e.status as execution_status, e.started_at, c.command_id,
+    c.step_name, c.status, c.wait, c.heard_at, now() as seen_at
+from noetl.notification_rule as r
+inner join noetl.command as c
+    on c.tenant_id = r.tenant_id and c.organization_id = r.organization_id
+inner join noetl.execution as e on e.execution_id = c.execution_id
+cross join lateral (
+    select
+        c.heard_at + make_interval(secs => r.longer_than_s) as since,
+        c.wait ->> 'address' as address
+) as a
+where 'waiting' = any(r.causes)
+    and c.wait is not null
+    and c.wait ->> 'mode' = 'approval'
+    and c.status = 'PARKED'
+    and e.ended_at is null
+    and a.since between $1 and now()
+    and a.since >= r.watched_from
+    and (
+        r.pattern in ('*', e.path)
+        or (right(r.pattern, 2) = '/*' and starts_with(e.path, left(r.pattern, -1)))
+    )
+    and not exists (
+        select from noetl.notification as n
+        where n.execution_id = e.execution_id
+            and n.rule_id = r.rule_id
+            and n.cause = 'waiting'
+            and 'approval/' || n.subject = a.address
+    )
+    and not exists (select from noetl.notification as n where n.delivered_by = e.execution_id)
+    and not exists (
+        select from noetl.inbox as i
+        where i.tenant_id = c.tenant_id
+            and i.organization_id = c.organization_id
+            and i.address = a.address
+    )
+order by a.since, c.execution_id, c.command_id, r.rule_id
+limit $2;
+
 -- name: send :one
 -- Keep a notification and ask for what delivers it; see the function.
-select noetl.send_notification($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12);
+select noetl.send_notification($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13);
 
 -- name: list_sent :many
 -- The latest $3 notifications of tenant $1 and organization $2, with what became of them.

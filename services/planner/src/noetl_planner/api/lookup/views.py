@@ -63,22 +63,12 @@ def _view_awaited_message(waiting: OpenWait) -> AwaitedMessage:
         mode=wait.mode,
         command=inbox.build_send_command(wait),
         since=waiting.since,
-        until=_find_wait_end(waiting),
+        until=inbox.find_wait_end(waiting),
         approval_id=wait.address.partition("/")[2] if is_approval else None,
         correlation_key=wait.correlation_key if is_signal else None,
         title=wait.title,
         options=wait.options,
     )
-
-
-def _find_wait_end(waiting: OpenWait) -> datetime | None:
-    """Return when the wait ends; what is further away than dates go has none."""
-    if waiting.since is None:
-        return None
-    try:
-        return waiting.since + timedelta(seconds=waiting.wait.timeout_s)
-    except OverflowError:
-        return None
 
 
 Row = dict[str, Any]

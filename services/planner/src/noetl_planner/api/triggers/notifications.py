@@ -8,8 +8,10 @@ from litestar.params import FromPath, JSONBody, QueryParameter
 from litestar.status_codes import HTTP_200_OK, HTTP_202_ACCEPTED
 from msgspec import Meta, Struct, structs
 
-from noetl_contracts.ids import ExecutionId
-from noetl_contracts.requests import notifications, workload_keys
+from noetl_contracts.commands.waits import MessageWait
+from noetl_contracts.ids import CommandId, ExecutionId
+from noetl_contracts.ledger.records import OpenWait
+from noetl_contracts.requests import inbox, notifications, workload_keys
 from noetl_contracts.requests.facts import ExecutionRequested
 from noetl_contracts.requests.notifications import Cause, DueNotification, NotificationRule
 from noetl_planner.api.catalog import catalog_entries, input_checks
@@ -22,11 +24,11 @@ RULES_MAX = 1000
 SENT_MAX = 1000
 _YEAR_S = 366 * 86_400
 _TEST_ID = ExecutionId("0")
-_SAMPLE_STATUS = {Cause.FAILED: "FAILED", Cause.RECOVERED: "COMPLETED", Cause.LATE: "RUNNING"}
+_SAMPLE_STATUS = {Cause.FAILED: "FAILED", Cause.RECOVERED: "COMPLETED"}
 
 
 class RuleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which ends of executions, or late ones, start which playbook."""
+    """Which ends of executions, late ones or open approvals start which playbook."""
 
     pattern: Annotated[str, Meta(min_length=1, max_length=512)]
     causes: Annotated[list[Cause], Meta(min_length=1, max_length=8)]
@@ -175,11 +177,31 @@ def _build_sample(services: ApiServices, rule: NotificationRule) -> DueNotificat
         cause=cause,
         execution_id=_TEST_ID,
         path=rule.pattern,
-        status=_SAMPLE_STATUS[cause],
+        status=_SAMPLE_STATUS.get(cause, "RUNNING"),
         started_at=now,
         seen_at=now,
-        ended_at=None if cause is Cause.LATE else now,
+        ended_at=now if cause in _SAMPLE_STATUS else None,
         error="This is a test." if cause is Cause.FAILED else None,
+        wait=_build_sample_wait(rule, now) if cause is Cause.WAITING else None,
+    )
+
+
+def _build_sample_wait(rule: NotificationRule, now: datetime) -> OpenWait:
+    return OpenWait(
+        execution_id=_TEST_ID,
+        tenant_id=rule.tenant_id,
+        organization_id=rule.organization_id,
+        command_id=CommandId("0"),
+        step="test",
+        wait=MessageWait(
+            key="test",
+            task="test",
+            mode=inbox.APPROVAL,
+            address=inbox.build_approval_address("0"),
+            timeout_s=0.0,
+            title="This is a test.",
+        ),
+        since=now,
     )
 
 

@@ -1,0 +1,264 @@
+"""Notifications in memory."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec import Struct, structs
+
+from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.ledger.records import OpenWait, Request
+from noetl_contracts.requests import inbox, notifications
+from noetl_contracts.requests.notifications import (
+    Cause,
+    DueNotification,
+    NotificationRule,
+    SentNotification,
+)
+from noetl_storage.ledger.surfaces import read_open_waits
+from noetl_storage.memory.outbox import MemoryRequests
+from noetl_storage.memory.store import MemoryStore
+
+_CAUSES = {"FAILED": Cause.FAILED, "COMPLETED": Cause.RECOVERED}
+
+
+class StoredRule(Struct, frozen=True, kw_only=True):
+    """A rule with its identity, and since when it waits for what it waits for."""
+
+    rule: NotificationRule
+    rule_id: int
+    watched_from: datetime
+
+
+class MemoryNotifications:
+    """Keeps a notification together with its request."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self._requests = MemoryRequests(store)
+
+    async def put_rule(self, rule: NotificationRule) -> None:
+        """Keep a rule under its name, replacing the one before."""
+        place = (rule.tenant_id, rule.organization_id, rule.name)
+        notification_rule: StoredRule | None = self._store.notification_rules.get(place)
+        has_same_subject = notification_rule is not None and _get_subject(
+            notification_rule.rule
+        ) == _get_subject(rule)
+        self._store.notification_rule_count += notification_rule is None
+        self._store.notification_rules[place] = StoredRule(
+            rule=rule,
+            rule_id=self._store.notification_rule_count
+            if notification_rule is None
+            else notification_rule.rule_id,
+            watched_from=(
+                notification_rule.watched_from
+                if notification_rule and has_same_subject
+                else self._store.now()
+            ),
+        )
+
+    async def find_rule(
+        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> NotificationRule | None:
+        """Return a rule by name, or None."""
+        notification_rule = self._store.notification_rules.get((tenant_id, organization_id, name))
+        return None if notification_rule is None else notification_rule.rule
+
+    async def list_rules(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, rules_max: int
+    ) -> list[NotificationRule]:
+        """Return the rules in the order of their names."""
+        places = sorted(
+            place
+            for place in self._store.notification_rules
+            if place[:2] == (tenant_id, organization_id)
+        )
+        return [self._store.notification_rules[place].rule for place in places][:rules_max]
+
+    async def remove_rule(
+        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> bool:
+        """Remove a rule; False when there was none."""
+        place = (tenant_id, organization_id, name)
+        return self._store.notification_rules.pop(place, None) is not None
+
+    async def list_due_notifications(
+        self, *, since: datetime, notifications_max: int
+    ) -> list[DueNotification]:
+        """Return ends, late ones and open approvals since a time that rules wait for."""
+        pairs = [
+            (row, stored)
+            for row in self._list_executions()
+            for stored in self._store.notification_rules.values()
+        ]
+        ended = [
+            self._build_due(row, stored, _CAUSES[row["status"]])
+            for row, stored in pairs
+            if row["ended_at"] is not None
+            and row["ended_at"] >= max(since, stored.watched_from)
+            and self._is_end_due(stored, row)
+        ]
+        ended.sort(key=lambda one: (one.ended_at, int(one.execution_id), one.rule_id))
+        late = [
+            self._build_due(row, stored, Cause.LATE)
+            for row, stored in pairs
+            if row["ended_at"] is None
+            and row["started_at"] is not None
+            and max(since, stored.watched_from) <= _get_deadline(stored, row) <= self._store.now()
+            and self._is_due(stored, row, Cause.LATE)
+        ]
+        late.sort(key=lambda one: (one.started_at, int(one.execution_id), one.rule_id))
+        return [*ended, *late, *self._list_waiting(since)][:notifications_max]
+
+    async def send_notification(self, due: DueNotification, request: Request) -> bool:
+        """Keep a notification with the request of what delivers it; False when it was sent."""
+        rules = {stored.rule_id: stored.rule for stored in self._store.notification_rules.values()}
+        key = (due.rule_id, due.execution_id, due.cause, due.subject)
+        if due.rule_id not in rules or key in self._store.notifications:
+            return False
+        if due.wait is not None and not self._is_open(due.wait):
+            return False
+        self._store.notifications[key] = SentNotification(
+            rule=rules[due.rule_id].name,
+            cause=due.cause,
+            path=due.path,
+            execution_id=due.execution_id,
+            delivered_by=request.execution_id,
+            status="PENDING",
+            sent_at=self._store.now(),
+        )
+        self._store.notification_owners[key] = (request.tenant_id, request.organization_id)
+        await self._requests.submit_request(request)
+        return True
+
+    async def list_sent_notifications(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, notifications_max: int
+    ) -> list[SentNotification]:
+        """Return the latest notifications, the latest first."""
+        statuses = {row["execution_id"]: row["status"] for row in self._list_executions()}
+        sent = [
+            _with_status(notification, statuses.get(notification.delivered_by))
+            for key, notification in self._store.notifications.items()
+            if self._store.notification_owners[key] == (tenant_id, organization_id)
+        ]
+        sent.sort(key=lambda one: (one.sent_at, int(one.execution_id)), reverse=True)
+        return sent[:notifications_max]
+
+    def _list_waiting(self, since: datetime) -> list[DueNotification]:
+        due = [
+            structs.replace(
+                self._build_due(execution, stored, Cause.WAITING),
+                subject=notifications.get_approval_id(wait),
+                wait=wait,
+            )
+            for wait in self._list_waits()
+            for execution in self._list_executions()
+            if execution["execution_id"] == wait.execution_id and execution["ended_at"] is None
+            for stored in self._store.notification_rules.values()
+            if max(since, stored.watched_from) <= _get_since(stored, wait) <= self._store.now()
+            and self._is_covered(stored, execution, Cause.WAITING)
+            and self._is_new(stored, execution, Cause.WAITING, notifications.get_approval_id(wait))
+        ]
+        due.sort(key=lambda one: (_get_wait_order(one), one.rule_id))
+        return due
+
+    def _list_waits(self) -> list[OpenWait]:
+        commands = self._store.row_by_key_by_surface.get("command", {}).values()
+        return [
+            wait
+            for wait in read_open_waits(commands)
+            if wait.wait.mode == inbox.APPROVAL and self._is_open(wait)
+        ]
+
+    def _is_open(self, wait: OpenWait) -> bool:
+        """Tell whether a command still waits, and nobody has decided."""
+        is_parked = any(
+            open_wait.command_id == wait.command_id and open_wait.wait.address == wait.wait.address
+            for open_wait in read_open_waits(
+                self._store.row_by_key_by_surface.get("command", {}).values()
+            )
+        )
+        return is_parked and not any(
+            (stored.letter.tenant_id, stored.letter.organization_id, stored.letter.address)
+            == (wait.tenant_id, wait.organization_id, wait.wait.address)
+            for stored in self._store.letter_by_id.values()
+        )
+
+    def _list_executions(self) -> list[dict[str, Any]]:
+        return list(self._store.row_by_key_by_surface.get("execution", {}).values())
+
+    def _build_due(self, row: dict[str, Any], stored: StoredRule, cause: Cause) -> DueNotification:
+        names = ("execution_id", "path", "status", "started_at", "ended_at", "error")
+        return DueNotification(
+            rule=stored.rule,
+            rule_id=stored.rule_id,
+            cause=cause,
+            seen_at=self._store.now(),
+            **{name: row[name] for name in names},
+        )
+
+    def _is_end_due(self, stored: StoredRule, row: dict[str, Any]) -> bool:
+        cause = _CAUSES.get(row["status"])
+        lasted = row["ended_at"] - (row["started_at"] or row["ended_at"])
+        return (
+            cause is not None
+            and lasted >= timedelta(seconds=stored.rule.longer_than_s)
+            and (cause is Cause.FAILED or self._has_failed_before(row))
+            and self._is_due(stored, row, cause)
+        )
+
+    def _is_due(self, stored: StoredRule, row: dict[str, Any], cause: Cause) -> bool:
+        return (
+            row["parent_execution_id"] is None
+            and self._is_covered(stored, row, cause)
+            and self._is_new(stored, row, cause, "")
+        )
+
+    def _is_covered(self, stored: StoredRule, row: dict[str, Any], cause: Cause) -> bool:
+        rule = stored.rule
+        return (
+            (rule.tenant_id, rule.organization_id) == (row["tenant_id"], row["organization_id"])
+            and cause in rule.causes
+            and notifications.is_path_matched(rule.pattern, row["path"])
+        )
+
+    def _is_new(self, stored: StoredRule, row: dict[str, Any], cause: Cause, subject: str) -> bool:
+        """Tell whether nobody was told yet; what delivers a notification is itself none."""
+        key = (stored.rule_id, row["execution_id"], cause, subject)
+        deliveries = {sent.delivered_by for sent in self._store.notifications.values()}
+        return key not in self._store.notifications and row["execution_id"] not in deliveries
+
+    def _has_failed_before(self, row: dict[str, Any]) -> bool:
+        place = ("tenant_id", "organization_id", "path")
+        earlier = [
+            other
+            for other in self._list_executions()
+            if all(other[name] == row[name] for name in place)
+            and other["status"] in _CAUSES
+            and int(other["execution_id"]) < int(row["execution_id"])
+            and other["ended_at"] <= row["ended_at"]
+        ]
+        latest = max(earlier, key=lambda other: int(other["execution_id"]), default=None)
+        return latest is not None and latest["status"] == "FAILED"
+
+
+def _get_deadline(stored: StoredRule, row: dict[str, Any]) -> datetime:
+    started_at: datetime = row["started_at"]
+    return started_at + timedelta(seconds=stored.rule.longer_than_s)
+
+
+def _get_since(stored: StoredRule, wait: OpenWait) -> datetime:
+    """Return from when on a rule wants to be told of a wait; one without a time has waited."""
+    since = wait.since or stored.watched_from
+    return since + timedelta(seconds=stored.rule.longer_than_s)
+
+
+def _get_wait_order(due: DueNotification) -> tuple[str, int]:
+    return (str(due.wait.since), int(due.wait.command_id)) if due.wait else ("", 0)
+
+
+def _get_subject(rule: NotificationRule) -> tuple[object, ...]:
+    return rule.pattern, rule.causes, rule.longer_than_s
+
+
+def _with_status(sent: SentNotification, status: str | None) -> SentNotification:
+    return sent if status is None else structs.replace(sent, status=status)
