@@ -46,6 +46,14 @@ metadata: {name: release, path: jobs/release}
 workflow:
   - {step: sign, tool: {kind: external, mode: approval, title: "Release?", assignees: [ops]}}
 """
+DUE = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: due, path: jobs/due}
+executor: {spec: {deadline: 1s}}
+workflow:
+  - {step: sign, tool: {kind: external, mode: approval, title: "Go on?"}}
+"""
 
 
 class Receiver:
@@ -124,7 +132,13 @@ def prepare(stack: Stack, mail_port: int, call_port: int) -> None:
     }
     for name, data in credentials.items():
         post(stack, "/api/credentials", {"name": name, "type": "generic", "data": data})
-    for text in (*(file.read_text() for file in CHANNELS.glob("*.yaml")), FAILING, SLOW, SIGNED):
+    for text in (
+        *(file.read_text() for file in CHANNELS.glob("*.yaml")),
+        FAILING,
+        SLOW,
+        SIGNED,
+        DUE,
+    ):
         post(stack, "/api/catalog/register", {"content": text})
     for name in ("email", "slack", "webhook"):
         rule = {
@@ -182,6 +196,32 @@ def test_what_is_late_is_told_while_it_still_runs(told: tuple[Stack, Receiver]) 
     said = json.loads(receiver.calls[-1][2])["text"]
     assert (found["status"], "*jobs/slow* late after" in said) == ("RUNNING", True)
     http.post(f"{stack.url('api')}/api/executions/{execution_id}/cancel", json={}, timeout=10)
+
+
+def test_a_passed_deadline_is_told_and_shown_while_the_run_goes_on(
+    told: tuple[Stack, Receiver],
+) -> None:
+    stack, receiver = told
+    rule = {"pattern": "jobs/due", "causes": ["late"], "playbook": "notifications/slack"}
+    put_rule(stack, "due", rule)
+    before = len(receiver.calls)
+    execution_id = stack.execute("jobs/due", key="due-1")
+    wait_until(lambda: len(receiver.calls) > before, timeout_s=60, what="somebody was told")
+    assert json.loads(receiver.calls[-1][2])["text"].startswith("*jobs/due* late after")
+    url = f"{stack.url('api')}/api/executions/{execution_id}"
+    status = http.get(f"{url}/status", timeout=10).json()
+    (mark,) = status["late"]
+    assert (status["status"], mark["step"], mark["ended_at"]) == ("RUNNING", None, None)
+    (approval,) = http.get(f"{stack.url('api')}/api/approvals", timeout=10).json()["approvals"]
+    post(stack, f"/api/approvals/{approval['approval_id']}", {"decision": "approve"})
+    wait_until(
+        lambda: http.get(f"{url}/status", timeout=10).json()["completed"],
+        timeout_s=60,
+        what="the run has gone on to its end",
+    )
+    (mark,) = http.get(f"{url}/status", timeout=10).json()["late"]
+    assert mark["ended_at"] is not None
+    assert len(receiver.calls) == before + 1
 
 
 def test_who_may_decide_is_told_what_is_asked_and_where(told: tuple[Stack, Receiver]) -> None:

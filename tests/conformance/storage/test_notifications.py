@@ -413,3 +413,57 @@ async def test_an_approval_that_no_rule_waits_for_is_not_due(
     await stores.notifications.put_rule(a_waiting_rule(**rule))
     await ask(stores, **execution)
     assert await list_waiting(stores) == []
+
+
+def a_mark(since: datetime, step: str | None = None, run: str | None = None) -> dict[str, Any]:
+    return {"step": step, "run_id": run, "since": since.isoformat(), "ended_at": None}
+
+
+async def test_each_passed_deadline_is_due_once(stores: Stores) -> None:
+    await stores.notifications.put_rule(a_rule(causes=(Cause.LATE,)))
+    marks = [a_mark(ENDED), a_mark(ENDED + timedelta(seconds=1), "load", "9")]
+    late = await end(stores, "RUNNING", ended_at=None, late=marks)
+    due = await list_due(stores)
+    assert [(one.execution_id, one.subject, one.late_step) for one in due] == [
+        (late, "", None),
+        (late, "9", "load"),
+    ]
+    told = notifications.build_workload(due[1])["notification"]
+    assert told["late"] == {"since": "2100-01-01T00:00:01+00:00", "step": "load"}
+    assert (told["cause"], told["key"]) == ("late", f"ops/{late}/late/9")
+    for one in due:
+        assert await stores.notifications.send_notification(one, a_request(one))
+    assert await list_due(stores) == []
+
+
+async def test_a_deadline_that_passed_is_due_even_after_the_end(stores: Stores) -> None:
+    await stores.notifications.put_rule(a_rule(causes=(Cause.LATE,)))
+    late = await end(stores, "COMPLETED", late=[a_mark(ENDED)], parent_execution_id="7")
+    (due,) = await list_due(stores)
+    assert (due.execution_id, due.ended_at, due.status) == (late, ENDED, "COMPLETED")
+
+
+@pytest.mark.parametrize(
+    ("rule", "since"),
+    [
+        ({"pattern": "demo/b"}, ENDED),
+        ({"causes": (Cause.FAILED,)}, ENDED),
+        ({"tenant_id": TenantId("other")}, ENDED),
+        # A rule with seconds of its own waits for these.
+        ({"longer_than_s": 7200.0}, ENDED),
+        ({}, SINCE - timedelta(seconds=1)),
+    ],
+)
+async def test_a_passed_deadline_that_no_rule_waits_for_is_not_due(
+    stores: Stores, rule: dict[str, Any], since: datetime
+) -> None:
+    await stores.notifications.put_rule(a_rule(**{"causes": (Cause.LATE,), **rule}))
+    await end(stores, "RUNNING", ended_at=None, late=[a_mark(since)])
+    assert await list_due(stores) == []
+
+
+async def test_what_runs_without_a_deadline_is_never_late_of_itself(stores: Stores) -> None:
+    await stores.notifications.put_rule(a_rule(causes=(Cause.LATE,)))
+    await begin(stores, ago_s=3600)
+    await begin(stores)
+    assert await list_late(stores) == []

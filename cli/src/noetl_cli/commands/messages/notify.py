@@ -58,7 +58,9 @@ def put_rule(
 def _describe_cause(cause: str, longer_than_s: float) -> str:
     if cause == Cause.WAITING:
         return "waits for an approval" + (f" for {longer_than_s:g} s" if longer_than_s else "")
-    return f"still runs after {longer_than_s:g} s" if cause == Cause.LATE else cause
+    if cause == Cause.LATE:
+        return f"still runs after {longer_than_s:g} s" if longer_than_s else "passes a deadline"
+    return cause
 
 
 @app.command("ls")

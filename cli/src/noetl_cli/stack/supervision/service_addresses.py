@@ -25,7 +25,7 @@ WITH_POSTGRES = {"planner", "projector", "outbox", "reaper"}
 WITH_PAYLOADS = {"planner", "worker", "reaper", "projector"}
 WITH_SECRET_KEY = {"planner", "worker"}
 # Services that tell others where the planner is, and the setting for that.
-PLANNER_URL_FIELDS = {"worker": "CALLBACK_URL", "reaper": "CONSOLE_URL"}
+PLANNER_URL_FIELDS = {"worker": "CALLBACK_URL", "reaper": "PUBLIC_URL"}
 # People who start a stack of their own write its playbooks, too: python tasks may require packages
 # and ask for the network, containers are of any image. Other workers refuse that until an operator
 # allows it.

@@ -28,8 +28,9 @@ class Cause(StrEnum):
     """Why somebody is notified.
 
     `recovered`: the execution completed, and of those of its path that had begun and ended before,
-    the last one failed. `late`: it still runs after the seconds that its rule names. `waiting`: it
-    waits for an approval, for at least the seconds of the rule.
+    the last one failed. `late`: it still runs after the seconds that its rule names; where a rule
+    has none, it or a step has passed the `deadline` of its playbook. `waiting`: it waits for an
+    approval, for at least the seconds of the rule.
     """
 
     FAILED = "failed"
@@ -56,9 +57,10 @@ class NotificationRule(Struct, frozen=True, kw_only=True):
 
 
 class DueNotification(Struct, frozen=True, kw_only=True):
-    """What a rule waits for and nobody was notified of; one that is late has no end yet.
+    """What a rule waits for and nobody was notified of.
 
-    `subject` tells several of one execution and cause apart: of an approval it is the id.
+    `subject` tells several of one execution and cause apart: of an approval it is the id, of a late
+    step its activation.
     """
 
     rule: NotificationRule
@@ -73,6 +75,8 @@ class DueNotification(Struct, frozen=True, kw_only=True):
     error: Any = None
     subject: str = ""
     wait: OpenWait | None = None
+    late_since: datetime | None = None
+    late_step: str | None = None
 
 
 class SentNotification(Struct, frozen=True, kw_only=True):
@@ -120,6 +124,9 @@ def build_workload(due: DueNotification, *, console_url: str = "") -> dict[str, 
             "duration_s": round(lasted.total_seconds(), 3),
             "error": _describe_error(due.error),
             "key": "/".join([due.rule.name, *_list_key_parts(due)]),
+            "late": None
+            if due.late_since is None
+            else {"since": _write_time(due.late_since), "step": due.late_step},
             "approval": _describe_approval(due, console_url),
         }
     }

@@ -99,15 +99,19 @@ class MemoryNotifications:
         ]
         ended.sort(key=lambda one: (one.ended_at, int(one.execution_id), one.rule_id))
         late = [
-            self._build_due(row, stored, Cause.LATE)
+            structs.replace(
+                self._build_due(row, stored, Cause.LATE), late_since=_get_deadline(stored, row)
+            )
             for row, stored in pairs
-            if row["ended_at"] is None
+            if stored.rule.longer_than_s
+            and row["ended_at"] is None
             and row["started_at"] is not None
             and max(since, stored.watched_from) <= _get_deadline(stored, row) <= self._store.now()
             and self._is_due(stored, row, Cause.LATE)
         ]
         late.sort(key=lambda one: (one.started_at, int(one.execution_id), one.rule_id))
-        return [*ended, *late, *self._list_waiting(since)][:notifications_max]
+        due = [*ended, *late, *self._list_passed(since), *self._list_waiting(since)]
+        return due[:notifications_max]
 
     async def send_notification(self, due: DueNotification, request: Request) -> bool:
         """Keep a notification with the request of what delivers it; False when it was sent."""
@@ -142,6 +146,25 @@ class MemoryNotifications:
         ]
         sent.sort(key=lambda one: (one.sent_at, int(one.execution_id)), reverse=True)
         return sent[:notifications_max]
+
+    def _list_passed(self, since: datetime) -> list[DueNotification]:
+        due = [
+            structs.replace(
+                self._build_due(row, stored, Cause.LATE),
+                subject=mark["run_id"] or "",
+                late_since=datetime.fromisoformat(mark["since"]),
+                late_step=mark["step"],
+            )
+            for row in self._list_executions()
+            for mark in row.get("late") or ()
+            for stored in self._store.notification_rules.values()
+            if not stored.rule.longer_than_s
+            and datetime.fromisoformat(mark["since"]) >= max(since, stored.watched_from)
+            and self._is_covered(stored, row, Cause.LATE)
+            and self._is_new(stored, row, Cause.LATE, mark["run_id"] or "")
+        ]
+        due.sort(key=lambda one: (one.late_since, int(one.execution_id), one.subject, one.rule_id))
+        return due
 
     def _list_waiting(self, since: datetime) -> list[DueNotification]:
         due = [

@@ -1,4 +1,4 @@
--- Rules may wait for approvals; of one execution there may be several.
+-- Rules may wait for approvals and for deadlines of playbooks; an execution may have several of each.
 
 alter table noetl.notification_rule drop constraint notification_rule_causes_check;
 alter table noetl.notification_rule add constraint notification_rule_causes_check
@@ -9,7 +9,7 @@ alter table noetl.notification drop constraint notification_pkey;
 alter table noetl.notification add primary key (execution_id, rule_id, cause, subject);
 
 comment on column noetl.notification.subject is
-'What of the execution it is about: the id of an approval; empty for the execution itself.';
+'What of the execution it is about: the id of an approval, or of a late activation of a step.';
 
 -- Keep a notification and ask for the execution that delivers it: both or none. Returns nothing
 -- when it was sent already, its rule is gone, or its approval was decided meanwhile.
@@ -90,3 +90,11 @@ revoke all on function noetl.send_notification(
 grant execute on function noetl.send_notification(
     bigint, bigint, text, text, text, text, bigint, text, text, text, text, bytea, text
 ) to noetl_reaper;
+
+-- What of an execution has passed a deadline of its playbook: few executions have any.
+alter table noetl.execution add column late json;
+
+create index execution_late on noetl.execution (tenant_id, organization_id) where late is not null;
+
+-- Without seconds of its own a rule waits for what passes the deadlines of playbooks.
+alter table noetl.notification_rule drop constraint notification_rule_deadline_check;

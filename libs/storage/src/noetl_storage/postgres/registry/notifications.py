@@ -80,7 +80,13 @@ class PostgresNotifications:
         ]
         if left := notifications_max - len(due):
             late = await self._database.fetch_rows(_QUERIES["list_late"], since, left)
-            due += [_build_due(row, Cause.LATE) for row in late]
+            due += [
+                structs.replace(_build_due(row, Cause.LATE), late_since=row["late_since"])
+                for row in late
+            ]
+        if left := notifications_max - len(due):
+            passed = await self._database.fetch_rows(_QUERIES["list_passed"], since, left)
+            due += [_build_passed(row) for row in passed]
         if left := notifications_max - len(due):
             waiting = await self._database.fetch_rows(_QUERIES["list_waiting"], since, left)
             due += [_build_waiting(row) for row in waiting]
@@ -121,6 +127,16 @@ class PostgresNotifications:
             )
             for row in rows
         ]
+
+
+def _build_passed(row: asyncpg.Record) -> DueNotification:
+    return structs.replace(
+        _build_due(row, Cause.LATE),
+        subject=row["late_run"],
+        ended_at=row["ended_at"],
+        late_since=row["late_since"],
+        late_step=row["late_step"],
+    )
 
 
 def _build_waiting(row: asyncpg.Record) -> DueNotification:

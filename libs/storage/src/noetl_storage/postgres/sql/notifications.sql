@@ -84,7 +84,8 @@ limit $2;
 -- name: list_late :many
 -- At most $2 executions that became late since $1, that a rule waits for and nobody was told of.
 select
-    r.*, e.execution_id, e.path, e.status, e.started_at, now() as seen_at
+    r.*, e.execution_id, e.path, e.status, e.started_at, c.deadline as late_since,
+    now() as seen_at
 from noetl.notification_rule as r
 inner join noetl.execution as e
     on e.tenant_id = r.tenant_id and e.organization_id = r.organization_id
@@ -92,6 +93,7 @@ cross join lateral (
     select e.started_at + make_interval(secs => r.longer_than_s) as deadline
 ) as c
 where 'late' = any(r.causes)
+    and r.longer_than_s > 0
     and e.status in ('PENDING', 'RUNNING', 'PAUSED')
     and c.deadline <= now()
     and c.deadline >= $1
@@ -107,6 +109,42 @@ where 'late' = any(r.causes)
     )
     and not exists (select from noetl.notification as n where n.delivered_by = e.execution_id)
 order by c.deadline, e.execution_id, r.rule_id
+limit $2;
+
+-- name: list_passed :many
+-- At most $2 deadlines of playbooks and steps that passed since $1, that a rule waits for and nobody
+-- was told of.
+select
+    r.*, e.execution_id, e.path, e.status, e.started_at, e.ended_at, p.late_since, p.late_step,
+    p.late_run, now() as seen_at
+from noetl.notification_rule as r
+inner join noetl.execution as e
+    on e.tenant_id = r.tenant_id and e.organization_id = r.organization_id
+cross join lateral json_array_elements(e.late) as l (mark)
+cross join lateral (
+    select
+        (l.mark ->> 'since')::timestamptz as late_since,
+        l.mark ->> 'step' as late_step,
+        coalesce(l.mark ->> 'run_id', '') as late_run
+) as p
+where e.late is not null
+    and 'late' = any(r.causes)
+    and r.longer_than_s = 0
+    and p.late_since >= $1
+    and p.late_since >= r.watched_from
+    and (
+        r.pattern in ('*', e.path)
+        or (right(r.pattern, 2) = '/*' and starts_with(e.path, left(r.pattern, -1)))
+    )
+    and not exists (
+        select from noetl.notification as n
+        where n.execution_id = e.execution_id
+            and n.rule_id = r.rule_id
+            and n.cause = 'late'
+            and n.subject = p.late_run
+    )
+    and not exists (select from noetl.notification as n where n.delivered_by = e.execution_id)
+order by p.late_since, e.execution_id, p.late_run, r.rule_id
 limit $2;
 
 -- name: list_waiting :many

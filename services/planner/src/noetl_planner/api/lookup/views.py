@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, structs
 
+from noetl_contracts import codec
 from noetl_contracts.events.command_events import CommandStarted
 from noetl_contracts.events.step_events import CallDone, CallError
 from noetl_contracts.identity import actors
@@ -145,8 +146,23 @@ class WishAnswer(Struct, frozen=True, kw_only=True):
     accepted: bool
 
 
+class LateView(Struct, frozen=True, kw_only=True):
+    """A deadline that has passed: of a step's run or, without a step, of the whole execution.
+
+    It passed at `since`; with `ended_at` what was late is over.
+    """
+
+    step: str | None
+    run_id: str | None
+    since: datetime
+    ended_at: datetime | None
+
+
 class Summary(Struct, frozen=True, kw_only=True):
-    """One execution in a list; the version of a `draft` is its number, below zero."""
+    """One execution in a list; the version of a `draft` is its number, below zero.
+
+    `late_since` is the first deadline that something which still goes on has passed.
+    """
 
     execution_id: str
     path: str
@@ -161,6 +177,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     started_at: datetime | None
     ended_at: datetime | None
     duration: float | None
+    late_since: datetime | None = None
 
 
 class StageView(Struct, frozen=True, kw_only=True):
@@ -218,6 +235,7 @@ class StatusView(Struct, frozen=True, kw_only=True):
     waiting: list[Waiting] = []
     messages: list[AwaitedMessage] = []
     store_waits: list[StoreWaitView] = []
+    late: list[LateView] = []
 
 
 def view_event(envelope: Envelope) -> EventView:
@@ -332,7 +350,15 @@ def view_summary(row: Row, *, now: datetime) -> Summary:
         started_at=row.get("started_at"),
         ended_at=row.get("ended_at"),
         duration=_compute_duration_s(row, now),
+        late_since=min(
+            (mark.since for mark in list_late_marks(row) if mark.ended_at is None), default=None
+        ),
     )
+
+
+def list_late_marks(row: Row) -> list[LateView]:
+    """Return what of an execution has passed a deadline, the latest at most."""
+    return codec.convert_value(row.get("late") or [], list[LateView])
 
 
 def view_status(
@@ -367,6 +393,7 @@ def view_status(
         waiting=waiting,
         messages=messages,
         store_waits=store_waits,
+        late=list_late_marks(row),
     )
 
 

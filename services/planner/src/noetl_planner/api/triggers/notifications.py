@@ -120,11 +120,6 @@ async def put_rule(services: Services, name: FromPath[str], data: JSONBody[RuleB
             f"{data.pattern[:128]!r} is no pattern of paths",
             hint="a playbook's path, a folder and /*, or * for all",
         )
-    if Cause.LATE in data.causes and not data.longer_than_s:
-        raise problems.build_bad_request_error(
-            "`causes` has `late`, and nothing says after how many seconds an execution is late",
-            hint="give longer_than_s: noetl notify put --on late --longer-than 7200",
-        )
     rule = NotificationRule(
         **services.tenant_scope,
         name=name,
@@ -183,6 +178,7 @@ def _build_sample(services: ApiServices, rule: NotificationRule) -> DueNotificat
         ended_at=now if cause in _SAMPLE_STATUS else None,
         error="This is a test." if cause is Cause.FAILED else None,
         wait=_build_sample_wait(rule, now) if cause is Cause.WAITING else None,
+        late_since=now if cause is Cause.LATE else None,
     )
 
 
