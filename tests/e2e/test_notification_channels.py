@@ -132,9 +132,11 @@ def prepare(stack: Stack, mail_port: int, call_port: int) -> None:
     }
     for name, data in credentials.items():
         post(stack, "/api/credentials", {"name": name, "type": "generic", "data": data})
+    broken = FAILING.replace("nightly", "broken")
     for text in (
         *(file.read_text() for file in CHANNELS.glob("*.yaml")),
         FAILING,
+        broken,
         SLOW,
         SIGNED,
         DUE,
@@ -251,12 +253,62 @@ def test_who_may_decide_is_told_what_is_asked_and_where(told: tuple[Stack, Recei
     post(stack, f"/api/approvals/{approval_id}", {"decision": "approve"})
 
 
+def test_what_comes_in_quiet_hours_is_told_together_when_they_end(
+    told: tuple[Stack, Receiver],
+) -> None:
+    stack, receiver = told
+    log = f"{stack.url('api')}/api/notifications/log"
+    always = {"from": "00:00", "to": "24:00", "zone": "Europe/Berlin"}
+    rules = {
+        f"calm-{channel}": {
+            "pattern": "jobs/broken",
+            "causes": ["failed"],
+            "playbook": f"notifications/{channel}",
+        }
+        for channel in ("slack", "email")
+    }
+    for name, rule in rules.items():
+        put_rule(stack, name, {**rule, "quiet": always})
+    executions = [stack.execute("jobs/broken", key=f"broken-{number}") for number in range(2)]
+
+    def list_held() -> list[str]:
+        sent = http.get(log, timeout=10).json()["notifications"]
+        return [one["rule"] for one in sent if one["status"] == "HELD"]
+
+    wait_until(lambda: len(list_held()) == 4, timeout_s=60, what="all are held")
+    for name, rule in rules.items():
+        put_rule(stack, name, rule)
+
+    def list_calls() -> list[str]:
+        return [
+            json.loads(body)["text"]
+            for path, _, body in receiver.calls
+            if path == "/chat" and b"calm-slack" in body
+        ]
+
+    def list_letters() -> list[Message]:
+        return [letter for letter in receiver.letters if "calm-email" in letter["Message-ID"]]
+
+    wait_until(
+        lambda: len(list_calls()) == len(list_letters()) == 1, timeout_s=60, what="both arrived"
+    )
+    (said,), (letter,) = list_calls(), list_letters()
+    assert said.startswith("*calm-slack* after quiet hours:\n")
+    assert letter["Subject"] == "jobs/broken held"
+    for execution_id in executions:
+        line = f"jobs/broken failed: noetl status {execution_id}"
+        assert line in str(letter.get_payload())
+        assert f"• jobs/broken failed: `noetl status {execution_id}`" in said
+    assert list_held() == []
+
+
 def test_no_secret_of_a_channel_is_in_a_history(told: tuple[Stack, Receiver]) -> None:
     stack, _ = told
     url = stack.url("api")
     sent = http.get(f"{url}/api/notifications/log", timeout=10).json()["notifications"]
     assert sent
     for one in sent:
+        assert one["delivered_by"]
         events = http.get(
             f"{url}/api/executions/{one['delivered_by']}/events",
             params={"limit": 1000},

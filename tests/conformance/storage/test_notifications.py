@@ -14,7 +14,13 @@ from noetl_contracts.ids import ExecutionId, TenantId
 from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.ledger.records import InboxMessage, Request
 from noetl_contracts.requests import notifications
-from noetl_contracts.requests.notifications import Cause, DueNotification, NotificationRule
+from noetl_contracts.requests.notifications import (
+    Cause,
+    DueNotification,
+    HeldNotification,
+    NotificationRule,
+)
+from noetl_contracts.requests.quiet_hours import QuietHours
 
 PLACE: dict[str, Any] = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
 # Behind the moment at which any rule of a test is put, whatever clock its store has.
@@ -61,7 +67,12 @@ def a_request(due: DueNotification) -> Request:
 
 async def test_a_rule_is_found_as_it_was_put_last(stores: Stores) -> None:
     await stores.notifications.put_rule(a_rule(pattern="demo/*"))
-    rule = a_rule(causes=(Cause.RECOVERED,), longer_than_s=1.5)
+    rule = a_rule(
+        causes=(Cause.RECOVERED,),
+        longer_than_s=1.5,
+        quiet=QuietHours(start="22:00", end="07:00", zone="Europe/Berlin", days=("fri", "sat")),
+        urgent=(Cause.FAILED,),
+    )
     await stores.notifications.put_rule(rule)
     assert await stores.notifications.find_rule("ops", **PLACE) == rule
     assert await stores.notifications.list_rules(rules_max=9, **PLACE) == [rule]
@@ -467,3 +478,114 @@ async def test_what_runs_without_a_deadline_is_never_late_of_itself(stores: Stor
     await begin(stores, ago_s=3600)
     await begin(stores)
     assert await list_late(stores) == []
+
+
+async def hold(stores: Stores, due: DueNotification) -> bool:
+    item = notifications.build_held_item(due)
+    return await stores.notifications.hold_notification(due, item)
+
+
+async def list_held(stores: Stores, notifications_max: int = 9) -> list[HeldNotification]:
+    return await stores.notifications.list_held_notifications(notifications_max=notifications_max)
+
+
+def a_held_request(held: Sequence[HeldNotification]) -> Request:
+    return notifications.build_held_request(
+        held, execution_id=an_execution(), routes=IngestRoutes(shard_count=4), producer="test"
+    )
+
+
+async def test_what_is_held_is_due_no_more_and_sent_together_once(stores: Stores) -> None:
+    await stores.notifications.put_rule(a_rule())
+    executions = sorted((an_execution() for _ in range(2)), key=int)
+    for execution in executions:
+        await end(stores, "FAILED", execution)
+        for due in await list_due(stores):
+            assert await hold(stores, due)
+            assert not await hold(stores, due)
+    assert await list_due(stores) == []
+    sent = await stores.notifications.list_sent_notifications(notifications_max=9, **PLACE)
+    assert [(one.status, one.delivered_by) for one in sent] == [("HELD", None)] * 2
+    held = await list_held(stores)
+    assert [one.execution_id for one in held] == executions
+    requests = [a_held_request(held) for _ in range(4)]
+    outcomes = await asyncio.gather(
+        *(stores.notifications.send_held_notifications(held, request) for request in requests)
+    )
+    assert sorted(outcomes) == [False] * 3 + [True]
+    assert await list_held(stores) == []
+    sent = await stores.notifications.list_sent_notifications(notifications_max=9, **PLACE)
+    delivery = requests[outcomes.index(True)].execution_id
+    assert [(one.status, one.delivered_by) for one in sent] == [("PENDING", delivery)] * 2
+
+
+async def test_held_notifications_are_sent_whole_or_not_at_all(stores: Stores) -> None:
+    await stores.notifications.put_rule(a_rule())
+    for _ in range(2):
+        await end(stores, "FAILED")
+    for due in await list_due(stores):
+        assert await hold(stores, due)
+    first, second = await list_held(stores)
+    assert await stores.notifications.send_held_notifications([first], a_held_request([first]))
+    both = [first, second]
+    assert not await stores.notifications.send_held_notifications(both, a_held_request(both))
+    assert [one.execution_id for one in await list_held(stores)] == [second.execution_id]
+
+
+async def test_a_rule_that_holds_much_leaves_room_for_another(stores: Stores) -> None:
+    await stores.notifications.put_rule(a_rule())
+    await stores.notifications.put_rule(a_rule(name="boss"))
+    for _ in range(2):
+        await end(stores, "FAILED")
+    for due in await list_due(stores):
+        assert await hold(stores, due)
+    held = await list_held(stores, notifications_max=1)
+    assert sorted(one.rule.name for one in held) == ["boss", "ops"]
+
+
+@pytest.mark.parametrize(
+    ("later", "has_recovered"),
+    [((), False), (("COMPLETED",), True), (("COMPLETED", "FAILED"), False)],
+)
+async def test_what_has_recovered_since_is_said(
+    stores: Stores, later: Sequence[str], *, has_recovered: bool
+) -> None:
+    await stores.notifications.put_rule(a_rule(causes=(Cause.FAILED,)))
+    first, *others = sorted((an_execution() for _ in range(1 + len(later))), key=int)
+    await end(stores, "FAILED", first)
+    (due,) = await list_due(stores)
+    assert await hold(stores, due)
+    for execution, status in zip(others, later, strict=True):
+        await end(stores, status, execution, ended_at=ENDED + timedelta(seconds=1))
+    (held,) = await list_held(stores)
+    told = notifications.build_held_workload([held])["notification"]
+    assert (told["cause"], told["path"], told["key"]) == ("held", "*", f"ops/held/{first}/failed")
+    (item,) = told["held"]
+    assert (item["cause"], item["error"], item["status_now"], item["recovered"]) == (
+        "failed",
+        "validation: no rows",
+        "FAILED",
+        has_recovered,
+    )
+
+
+async def test_a_held_approval_that_was_decided_is_not_told(stores: Stores) -> None:
+    await stores.notifications.put_rule(a_waiting_rule())
+    await ask(stores, approvals=("71", "72"))
+    for due in await list_waiting(stores):
+        assert await hold(stores, due)
+    await decide(stores, "71")
+    assert [one.subject for one in await list_held(stores)] == ["72"]
+
+
+async def test_what_a_rule_held_goes_with_it(stores: Stores) -> None:
+    await stores.notifications.put_rule(a_rule())
+    await end(stores, "FAILED")
+    (due,) = await list_due(stores)
+    assert await hold(stores, due)
+    held = await list_held(stores)
+    await stores.notifications.remove_rule("ops", **PLACE)
+    assert await list_held(stores) == []
+    assert not await stores.notifications.send_held_notifications(held, a_held_request(held))
+    (sent,) = await stores.notifications.list_sent_notifications(notifications_max=9, **PLACE)
+    assert sent.status == "DROPPED"

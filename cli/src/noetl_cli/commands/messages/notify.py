@@ -1,6 +1,6 @@
 """`noetl notify`: what is started because executions failed, recovered, are late or wait."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,7 +17,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The rule.")]
 
 
 @app.command("put")
-def put_rule(
+def put_rule(  # noqa: PLR0913 - one parameter for each option of the command line
     name: Name,
     playbook: Annotated[
         str, typer.Argument(metavar="PATH", help="The playbook to start, with `notification`.")
@@ -34,6 +34,19 @@ def put_rule(
         float,
         typer.Option("--longer-than", min=0, help="If it ran, runs or waits so many seconds."),
     ] = 0.0,
+    quiet: Annotated[
+        str | None,
+        typer.Option("--quiet", metavar="FROM-TO", help="Hold back what comes: 22:00-07:00."),
+    ] = None,
+    zone: Annotated[str, typer.Option("--zone", help="Of the quiet hours.")] = "UTC",
+    quiet_days: Annotated[
+        list[str] | None,
+        typer.Option("--quiet-day", help="On which they begin: mon ... sun; repeatable."),
+    ] = None,
+    urgent: Annotated[
+        list[Cause] | None,
+        typer.Option("--urgent", help="Causes that are not held; repeatable."),
+    ] = None,
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
@@ -43,6 +56,8 @@ def put_rule(
         "causes": [str(cause) for cause in causes or [Cause.FAILED]],
         "longer_than_s": longer_than_s,
         "playbook": playbook,
+        "quiet": _read_quiet_hours(quiet, zone, quiet_days or []),
+        "urgent": [str(cause) for cause in urgent or []],
     }
     with client.open_client(server) as planner:
         answer = planner.put(f"/api/notifications/{client.escape_segment(name)}", body)
@@ -53,6 +68,23 @@ def put_rule(
             _describe_cause(cause, answer["longer_than_s"]) for cause in answer["causes"]
         )
         terminal_output.print_line(f"{answer['playbook']} starts when {answer['pattern']} {when}.")
+
+
+def _read_quiet_hours(text: str | None, zone: str, days: list[str]) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    start, dash, end = text.partition("-")
+    if not dash:
+        raise typer.BadParameter(
+            f"{text!r} is not FROM-TO, such as 22:00-07:00", param_hint="--quiet"
+        )
+    return {"from": start, "to": end, "zone": zone, "days": days}
+
+
+def _describe_quiet_hours(quiet: dict[str, Any] | None) -> str:
+    if not quiet:
+        return ""
+    return " ".join([f"{quiet['from']}-{quiet['to']}", quiet["zone"], *quiet["days"]])
 
 
 def _describe_cause(cause: str, longer_than_s: float) -> str:
@@ -77,12 +109,13 @@ def list_rules(*, server: Server = None, as_json: AsJson = False) -> None:
             rule["pattern"],
             ",".join(rule["causes"]),
             f"{rule['longer_than_s']:g} s",
+            _describe_quiet_hours(rule.get("quiet")),
             rule["playbook"],
         )
         for rule in rules
     ]
     terminal_output.print_rows(
-        ("NAME", "OF", "ON", "LONGER THAN", "STARTS"), rows, nothing="No rules."
+        ("NAME", "OF", "ON", "LONGER THAN", "QUIET", "STARTS"), rows, nothing="No rules."
     )
     terminal_output.print_suspensions(rules)
 
@@ -129,7 +162,7 @@ def list_sent(
             item["cause"],
             item["path"],
             item["execution_id"],
-            item["delivered_by"],
+            item["delivered_by"] or "",
             item["status"],
         )
         for item in sent

@@ -1,5 +1,6 @@
 """Notifications: playbooks that start because executions of others ended, are late or wait."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -12,13 +13,16 @@ from noetl_contracts.identity.actors import Actor, ActorKind, Via
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.ledger.records import OpenWait, Request
-from noetl_contracts.requests import inbox, workload_keys
+from noetl_contracts.requests import inbox, quiet_hours, workload_keys
 from noetl_contracts.requests.facts import ExecutionRequested
+from noetl_contracts.requests.quiet_hours import QuietHours
 from noetl_contracts.requests.starts import build_start_request
 
 # What `requested_by` begins with, before the rule's name.
 ASKER = "notification "
 EVERYTHING = "*"
+# The cause of a message that tells what came in quiet hours.
+HELD = "held"
 _BELOW = "/*"
 _RULE_ACTOR = "notification/"
 _ERROR_CHARACTERS_MAX = 500
@@ -43,7 +47,8 @@ class NotificationRule(Struct, frozen=True, kw_only=True):
     """Which ends of executions, late ones or open approvals start a playbook.
 
     `longer_than_s` is the deadline of late ones; it passes over ends and approvals that took less.
-    `pattern` is a path, a folder and `/*`, or `*`. `actor` is who put the rule.
+    `pattern` is a path, a folder and `/*`, or `*`. `actor` is who put the rule. What comes in
+    `quiet` hours is held until they are over, and then sent as one; `urgent` causes are not.
     """
 
     tenant_id: TenantId
@@ -54,6 +59,8 @@ class NotificationRule(Struct, frozen=True, kw_only=True):
     longer_than_s: float = 0.0
     playbook: str
     actor: Actor | None = None
+    quiet: QuietHours | None = None
+    urgent: tuple[Cause, ...] = ()
 
 
 class DueNotification(Struct, frozen=True, kw_only=True):
@@ -79,14 +86,33 @@ class DueNotification(Struct, frozen=True, kw_only=True):
     late_step: str | None = None
 
 
+class HeldNotification(Struct, frozen=True, kw_only=True):
+    """A notification that came in quiet hours: what was told of it then, and how it stands now.
+
+    `has_recovered`: a later execution of the path completed, and none failed after that.
+    """
+
+    rule: NotificationRule
+    rule_id: int
+    cause: Cause
+    execution_id: ExecutionId
+    subject: str
+    item: dict[str, Any]
+    current_status: str | None = None
+    has_recovered: bool = False
+
+
 class SentNotification(Struct, frozen=True, kw_only=True):
-    """A notification in the history; `status` is that of the execution that delivers it."""
+    """A notification in the history; `status` is that of the execution that delivers it.
+
+    Of one that is `HELD` in quiet hours, or `DROPPED` with its rule, there is none.
+    """
 
     rule: str
     cause: Cause
     path: str
     execution_id: ExecutionId
-    delivered_by: ExecutionId
+    delivered_by: ExecutionId | None
     status: str
     sent_at: datetime
 
@@ -128,6 +154,56 @@ def build_workload(due: DueNotification, *, console_url: str = "") -> dict[str, 
             if due.late_since is None
             else {"since": _write_time(due.late_since), "step": due.late_step},
             "approval": _describe_approval(due, console_url),
+            "held": [],
+        }
+    }
+
+
+def is_held(rule: NotificationRule, cause: Cause, instant: datetime) -> bool:
+    """Tell whether a rule holds back what comes now; raises `TimezoneRefused`."""
+    if rule.quiet is None or cause in rule.urgent:
+        return False
+    return quiet_hours.is_quiet(rule.quiet, instant)
+
+
+def build_held_item(due: DueNotification, *, console_url: str = "") -> dict[str, Any]:
+    """Return what a message after the quiet hours tells of a notification."""
+    note = build_workload(due, console_url=console_url)[workload_keys.NOTIFICATION]
+    item = {name: value for name, value in note.items() if name not in {"rule", "held"}}
+    approval = item["approval"]
+    if approval and approval["description"]:
+        description = approval["description"][:_ERROR_CHARACTERS_MAX]
+        item["approval"] = {**approval, "description": description}
+    return item
+
+
+def build_held_workload(held: Sequence[HeldNotification]) -> dict[str, Any]:
+    """Return the inputs of the playbook that delivers what a rule has held.
+
+    The fields of a single notification are there, so that playbooks need not tell them apart.
+    """
+    first = held[0]
+    return {
+        workload_keys.NOTIFICATION: {
+            "rule": first.rule.name,
+            "cause": HELD,
+            "execution_id": first.execution_id,
+            "path": first.rule.pattern,
+            "status": None,
+            "ended_at": None,
+            "duration_s": 0.0,
+            "error": None,
+            "key": f"{first.rule.name}/{HELD}/{first.item['key'].partition('/')[2]}",
+            "late": None,
+            "approval": None,
+            "held": [
+                {
+                    **notification.item,
+                    "status_now": notification.current_status,
+                    "recovered": notification.has_recovered,
+                }
+                for notification in held
+            ],
         }
     }
 
@@ -173,6 +249,26 @@ def is_rule_actor(actor: Actor) -> bool:
     return actor.kind is ActorKind.TRIGGER and actor.id.startswith(_RULE_ACTOR)
 
 
+def build_held_request(
+    held: Sequence[HeldNotification],
+    *,
+    execution_id: ExecutionId,
+    routes: IngestRoutes,
+    producer: str,
+) -> Request:
+    """Ask for the execution that delivers what a rule has held."""
+    first = held[0]
+    key = f"notification/{first.rule_id}/{HELD}/{first.item['key'].partition('/')[2]}"
+    return _build_request(
+        first.rule,
+        build_held_workload(held),
+        execution_id=execution_id,
+        routes=routes,
+        producer=producer,
+        key=key,
+    )
+
+
 def build_notification_request(
     due: DueNotification,
     *,
@@ -182,12 +278,30 @@ def build_notification_request(
     console_url: str = "",
 ) -> Request:
     """Ask for the execution that delivers a notification."""
-    rule = due.rule
+    return _build_request(
+        due.rule,
+        build_workload(due, console_url=console_url),
+        execution_id=execution_id,
+        routes=routes,
+        producer=producer,
+        key="/".join(["notification", str(due.rule_id), *_list_key_parts(due)]),
+    )
+
+
+def _build_request(
+    rule: NotificationRule,
+    workload: dict[str, Any],
+    *,
+    execution_id: ExecutionId,
+    routes: IngestRoutes,
+    producer: str,
+    key: str,
+) -> Request:
     return build_start_request(
         ExecutionRequested(
             path=rule.playbook,
             version=None,
-            workload=build_workload(due, console_url=console_url),
+            workload=workload,
             requested_by=f"{ASKER}{rule.name}",
         ),
         owner=(rule.tenant_id, rule.organization_id),
@@ -195,7 +309,7 @@ def build_notification_request(
         execution_id=execution_id,
         routes=routes,
         producer=producer,
-        key="/".join(["notification", str(due.rule_id), *_list_key_parts(due)]),
+        key=key,
     )
 
 

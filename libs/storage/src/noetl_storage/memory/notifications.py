@@ -1,16 +1,18 @@
 """Notifications in memory."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Struct, structs
 
-from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger.records import OpenWait, Request
 from noetl_contracts.requests import inbox, notifications
 from noetl_contracts.requests.notifications import (
     Cause,
     DueNotification,
+    HeldNotification,
     NotificationRule,
     SentNotification,
 )
@@ -115,32 +117,98 @@ class MemoryNotifications:
 
     async def send_notification(self, due: DueNotification, request: Request) -> bool:
         """Keep a notification with the request of what delivers it; False when it was sent."""
-        rules = {stored.rule_id: stored.rule for stored in self._store.notification_rules.values()}
-        key = (due.rule_id, due.execution_id, due.cause, due.subject)
+        if not self._keep(due, delivered_by=request.execution_id):
+            return False
+        await self._requests.submit_request(request)
+        return True
+
+    async def hold_notification(self, due: DueNotification, item: dict[str, Any]) -> bool:
+        """Keep a notification until the quiet hours are over; False when it was kept already."""
+        if not self._keep(due, delivered_by=None):
+            return False
+        self._store.notification_items[_build_key(due)] = item
+        return True
+
+    async def list_held_notifications(self, *, notifications_max: int) -> list[HeldNotification]:
+        """Return what rules hold, by rule and the earliest first; at most so many of each."""
+        executions = {row["execution_id"]: row for row in self._list_executions()}
+        open_approvals = {notifications.get_approval_id(wait) for wait in self._list_waits()}
+        held = []
+        for rule_id, stored in sorted(self._list_rules().items()):
+            of_rule = [
+                HeldNotification(
+                    rule=stored.rule,
+                    rule_id=rule_id,
+                    cause=cause,
+                    execution_id=execution_id,
+                    subject=subject,
+                    item=self._store.notification_items[key],
+                    current_status=executions.get(execution_id, {}).get("status"),
+                    has_recovered=cause is Cause.FAILED
+                    and self._has_recovered(executions.get(execution_id)),
+                )
+                for key in self._store.notification_items
+                for holder, execution_id, cause, subject in [key]
+                if holder == rule_id and (cause is not Cause.WAITING or subject in open_approvals)
+            ]
+            held += of_rule[:notifications_max]
+        return held
+
+    async def send_held_notifications(
+        self, held: Sequence[HeldNotification], request: Request
+    ) -> bool:
+        """Send what a rule holds with one request: all of it or nothing, which is False."""
+        keys = [_build_key(notification) for notification in held]
+        is_whole = all(key in self._store.notification_items for key in keys)
+        if held[0].rule_id not in self._list_rules() or not is_whole:
+            return False
+        for key in keys:
+            del self._store.notification_items[key]
+            self._store.notifications[key] = structs.replace(
+                self._store.notifications[key],
+                delivered_by=request.execution_id,
+                status="PENDING",
+                sent_at=self._store.now(),
+            )
+        await self._requests.submit_request(request)
+        return True
+
+    def _keep(self, due: DueNotification, *, delivered_by: ExecutionId | None) -> bool:
+        """Keep a notification once, while its rule is there and its approval is open."""
+        rules, key = self._list_rules(), _build_key(due)
         if due.rule_id not in rules or key in self._store.notifications:
             return False
         if due.wait is not None and not self._is_open(due.wait):
             return False
+        rule = rules[due.rule_id].rule
         self._store.notifications[key] = SentNotification(
-            rule=rules[due.rule_id].name,
+            rule=rule.name,
             cause=due.cause,
             path=due.path,
             execution_id=due.execution_id,
-            delivered_by=request.execution_id,
-            status="PENDING",
+            delivered_by=delivered_by,
+            status="HELD" if delivered_by is None else "PENDING",
             sent_at=self._store.now(),
         )
-        self._store.notification_owners[key] = (request.tenant_id, request.organization_id)
-        await self._requests.submit_request(request)
+        self._store.notification_owners[key] = (rule.tenant_id, rule.organization_id)
         return True
+
+    def _list_rules(self) -> dict[int, StoredRule]:
+        return {stored.rule_id: stored for stored in self._store.notification_rules.values()}
 
     async def list_sent_notifications(
         self, *, tenant_id: TenantId, organization_id: OrganizationId, notifications_max: int
     ) -> list[SentNotification]:
         """Return the latest notifications, the latest first."""
         statuses = {row["execution_id"]: row["status"] for row in self._list_executions()}
+        rules = self._list_rules()
         sent = [
-            _with_status(notification, statuses.get(notification.delivered_by))
+            _with_status(
+                notification,
+                statuses.get(notification.delivered_by)
+                if notification.delivered_by is not None or key[0] in rules
+                else "DROPPED",
+            )
             for key, notification in self._store.notifications.items()
             if self._store.notification_owners[key] == (tenant_id, organization_id)
         ]
@@ -250,6 +318,20 @@ class MemoryNotifications:
         deliveries = {sent.delivered_by for sent in self._store.notifications.values()}
         return key not in self._store.notifications and row["execution_id"] not in deliveries
 
+    def _has_recovered(self, row: dict[str, Any] | None) -> bool:
+        """Tell whether the latest execution of the path after this one completed."""
+        place = ("tenant_id", "organization_id", "path")
+        later = [
+            other
+            for other in self._list_executions()
+            if row is not None
+            and all(other[name] == row[name] for name in place)
+            and other["status"] in _CAUSES
+            and int(other["execution_id"]) > int(row["execution_id"])
+        ]
+        latest = max(later, key=lambda other: int(other["execution_id"]), default=None)
+        return latest is not None and latest["status"] == "COMPLETED"
+
     def _has_failed_before(self, row: dict[str, Any]) -> bool:
         place = ("tenant_id", "organization_id", "path")
         earlier = [
@@ -262,6 +344,17 @@ class MemoryNotifications:
         ]
         latest = max(earlier, key=lambda other: int(other["execution_id"]), default=None)
         return latest is not None and latest["status"] == "FAILED"
+
+
+def _build_key(
+    notification: DueNotification | HeldNotification,
+) -> tuple[int, ExecutionId, Cause, str]:
+    return (
+        notification.rule_id,
+        notification.execution_id,
+        notification.cause,
+        notification.subject,
+    )
 
 
 def _get_deadline(stored: StoredRule, row: dict[str, Any]) -> datetime:

@@ -133,6 +133,10 @@ class MemoryStore:
     notification_owners: dict[tuple[int, ExecutionId, Cause, str], tuple[str, str]] = field(
         default_factory=dict
     )
+    # What is told later of notifications that are held.
+    notification_items: dict[tuple[int, ExecutionId, Cause, str], dict[str, Any]] = field(
+        default_factory=dict
+    )
     quotas: dict[str, TenantQuota] = field(default_factory=dict)
     administration: dict[tuple[str, str], list[AdministrationRecord]] = field(default_factory=dict)
     lineage_by_execution: dict[str, StoredLineage] = field(default_factory=dict)

@@ -1,19 +1,24 @@
 """Notifications on PostgreSQL."""
 
+from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 import asyncpg
 from msgspec import structs
 
+from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger.records import Request
 from noetl_contracts.requests import notifications
 from noetl_contracts.requests.notifications import (
     Cause,
     DueNotification,
+    HeldNotification,
     NotificationRule,
     SentNotification,
 )
+from noetl_contracts.requests.quiet_hours import QuietHours
 from noetl_storage.ledger import surfaces
 from noetl_storage.postgres import event_rows, queries
 from noetl_storage.postgres.database import Database
@@ -39,6 +44,8 @@ class PostgresNotifications:
             rule.longer_than_s,
             rule.playbook,
             rule.actor,
+            rule.quiet,
+            [str(cause) for cause in rule.urgent],
         )
 
     async def find_rule(
@@ -108,6 +115,52 @@ class PostgresNotifications:
         )
         return begun is not None
 
+    async def hold_notification(self, due: DueNotification, item: dict[str, Any]) -> bool:
+        """Keep a notification until the quiet hours are over; False when it was kept already."""
+        is_held: bool = await self._database.get_value(
+            _QUERIES["hold"],
+            due.rule_id,
+            int(due.execution_id),
+            str(due.cause),
+            due.subject,
+            due.path,
+            due.rule.tenant_id,
+            due.rule.organization_id,
+            item,
+        )
+        return is_held
+
+    async def list_held_notifications(self, *, notifications_max: int) -> list[HeldNotification]:
+        """Return what rules hold, by rule and the earliest first; at most so many of each."""
+        rows = await self._database.fetch_rows(_QUERIES["list_held"], notifications_max)
+        return [
+            HeldNotification(
+                rule=_build_rule(row),
+                rule_id=row["rule_id"],
+                cause=Cause(row["cause"]),
+                execution_id=ExecutionId(str(row["execution_id"])),
+                subject=row["subject"],
+                item=row["item"],
+                current_status=row["current_status"],
+                has_recovered=row["has_recovered"],
+            )
+            for row in rows
+        ]
+
+    async def send_held_notifications(
+        self, held: Sequence[HeldNotification], request: Request
+    ) -> bool:
+        """Send what a rule holds with one request: all of it or nothing, which is False."""
+        begun = await self._database.get_value(
+            _QUERIES["send_held"],
+            held[0].rule_id,
+            [int(notification.execution_id) for notification in held],
+            [str(notification.cause) for notification in held],
+            [notification.subject for notification in held],
+            *event_rows.build_request_columns(request),
+        )
+        return begun is not None
+
     async def list_sent_notifications(
         self, *, tenant_id: TenantId, organization_id: OrganizationId, notifications_max: int
     ) -> list[SentNotification]:
@@ -121,7 +174,7 @@ class PostgresNotifications:
                 cause=Cause(row["cause"]),
                 path=row["path"],
                 execution_id=ExecutionId(str(row["execution_id"])),
-                delivered_by=ExecutionId(str(row["delivered_by"])),
+                delivered_by=_read_delivery(row["delivered_by"]),
                 status=row["status"],
                 sent_at=row["sent_at"],
             )
@@ -172,4 +225,10 @@ def _build_rule(row: asyncpg.Record) -> NotificationRule:
         longer_than_s=row["longer_than_s"],
         playbook=row["playbook"],
         actor=event_rows.read_actor_column(row["actor"]),
+        quiet=None if row["quiet"] is None else codec.convert_value(row["quiet"], QuietHours),
+        urgent=tuple(Cause(cause) for cause in row["urgent"]),
     )
+
+
+def _read_delivery(delivered_by: int | None) -> ExecutionId | None:
+    return None if delivered_by is None else ExecutionId(str(delivered_by))

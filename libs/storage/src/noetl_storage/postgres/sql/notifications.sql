@@ -1,15 +1,17 @@
 -- name: put :exec
 -- Keep a rule; one that waits for something else than before is not told what ended before now.
 insert into noetl.notification_rule as r (
-    tenant_id, organization_id, name, pattern, causes, longer_than_s, playbook, actor
+    tenant_id, organization_id, name, pattern, causes, longer_than_s, playbook, actor, quiet, urgent
 )
-values ($1, $2, $3, $4, $5, $6, $7, $8)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 on conflict (tenant_id, organization_id, name) do update
 set pattern = excluded.pattern,
     causes = excluded.causes,
     longer_than_s = excluded.longer_than_s,
     playbook = excluded.playbook,
     actor = excluded.actor,
+    quiet = excluded.quiet,
+    urgent = excluded.urgent,
     watched_from = case
         when (r.pattern, r.causes, r.longer_than_s)
             = (excluded.pattern, excluded.causes, excluded.longer_than_s)
@@ -193,11 +195,70 @@ limit $2;
 -- Keep a notification and ask for what delivers it; see the function.
 select noetl.send_notification($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13);
 
+-- name: hold :one
+-- Keep a notification with what will be told of it; see the function.
+select noetl.keep_notification($1, $2, $3, $4, $5, $6, $7, null, $8);
+
+-- name: list_held :many
+-- At most $1 notifications of each rule that are held, the earliest first, and how it stands: an
+-- approval that was decided meanwhile is left out.
+select
+    r.*, n.execution_id, n.cause, n.subject, n.item, e.status as current_status,
+    n.cause = 'failed' and l.status is not distinct from 'COMPLETED' as has_recovered
+from noetl.notification_rule as r
+cross join lateral (
+    select n.*
+    from noetl.notification as n
+    where n.rule_id = r.rule_id
+        and n.delivered_by is null
+        and (
+            n.cause <> 'waiting'
+            or exists (
+                select from noetl.command as c
+                inner join noetl.execution as w on w.execution_id = c.execution_id
+                where c.execution_id = n.execution_id
+                    and c.wait ->> 'address' = 'approval/' || n.subject
+                    and c.status = 'PARKED'
+                    and w.ended_at is null
+                    and not exists (
+                        select from noetl.inbox as i
+                        where i.tenant_id = c.tenant_id
+                            and i.organization_id = c.organization_id
+                            and i.address = c.wait ->> 'address'
+                    )
+            )
+        )
+    order by n.sent_at, n.execution_id, n.cause, n.subject
+    limit $1
+) as n
+left join noetl.execution as e on e.execution_id = n.execution_id
+left join lateral (
+    select b.status
+    from noetl.execution as b
+    where b.tenant_id = r.tenant_id
+        and b.organization_id = r.organization_id
+        and b.path = n.path
+        and b.execution_id > n.execution_id
+        and b.status in ('FAILED', 'COMPLETED')
+    order by b.execution_id desc
+    limit 1
+) as l on n.cause = 'failed'
+order by r.rule_id, n.sent_at, n.execution_id, n.cause, n.subject;
+
+-- name: send_held :one
+-- Ask for what delivers notifications that were held; see the function.
+select noetl.send_held_notifications($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12);
+
 -- name: list_sent :many
 -- The latest $3 notifications of tenant $1 and organization $2, with what became of them.
 select
     n.rule_name, n.cause, n.path, n.execution_id, n.delivered_by, n.sent_at,
-    coalesce(e.status, 'PENDING') as status
+    case
+        when n.delivered_by is not null then coalesce(e.status, 'PENDING')
+        when exists (select from noetl.notification_rule as r where r.rule_id = n.rule_id)
+            then 'HELD'
+        else 'DROPPED'
+    end as status
 from noetl.notification as n
 left join noetl.execution as e on e.execution_id = n.delivered_by
 where n.tenant_id = $1 and n.organization_id = $2
