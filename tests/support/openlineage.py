@@ -9,6 +9,7 @@ from uuid import UUID
 
 from openlineage.client.generated import (
     base,
+    data_quality_assertions_dataset,
     dataset_version_dataset,
     error_message_run,
     job_type_job,
@@ -34,6 +35,9 @@ FACETS: dict[str, dict[str, Any]] = {
         "version": dataset_version_dataset.DatasetVersionDatasetFacet,
         "symlinks": symlinks_dataset.SymlinksDatasetFacet,
     },
+    "input": {
+        "dataQualityAssertions": data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet
+    },
     "output": {
         "outputStatistics": output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet
     },
@@ -42,6 +46,7 @@ INNER: dict[str, Any] = {
     "run": parent_run.Run,
     "job": parent_run.Job,
     "fields": schema_dataset.SchemaDatasetFacetFields,
+    "assertions": data_quality_assertions_dataset.Assertion,
     "identifiers": symlinks_dataset.Identifier,
 }
 
@@ -61,7 +66,12 @@ def check(body: bytes | str) -> dict[str, Any]:
             name=event["job"]["name"],
             facets=_facets("job", event["job"]["facets"]),
         ),
-        inputs=[base.InputDataset(**_dataset(item)) for item in event["inputs"]],
+        inputs=[
+            base.InputDataset(
+                **_dataset(item), inputFacets=_facets("input", item.get("inputFacets", {}))
+            )
+            for item in event["inputs"]
+        ],
         outputs=[
             base.OutputDataset(
                 **_dataset(output), outputFacets=_facets("output", output["outputFacets"])
@@ -77,7 +87,7 @@ def check(body: bytes | str) -> dict[str, Any]:
 
 
 def _dataset(one: dict[str, Any]) -> dict[str, Any]:
-    assert one.keys() <= {"namespace", "name", "facets", "outputFacets"}
+    assert one.keys() <= {"namespace", "name", "facets", "inputFacets", "outputFacets"}
     return {
         "namespace": one["namespace"],
         "name": one["name"],

@@ -27,6 +27,7 @@ _HOLDERS = {
     "run": ("Run", "facets"),
     "job": ("Job", "facets"),
     "dataset": ("OutputDataset", "facets"),
+    "input": ("InputDataset", "inputFacets"),
     "output": ("OutputDataset", "outputFacets"),
 }
 

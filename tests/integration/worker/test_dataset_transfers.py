@@ -212,8 +212,8 @@ async def test_what_cannot_be_moved_is_refused_and_nothing_is_there(
     expected = [
         (rows, {**none, "mode": "replace"}, "validation", "use error, append"),
         (rows, {**none, "mode": "upsert", "key": "id"}, "validation", "is for iceberg and delta"),
-        (rows, {**none, "expect": {"not_null": ["id"]}}, "validation", "makes no checks"),
-        ({**lake, "expect": {"not_null": ["id"]}}, table("r"), "validation", "makes no checks"),
+        (rows, {**none, "expect": {"nul": ["id"]}}, "validation", "unknown key 'nul'"),
+        ({**lake, "expect": {"not_null": ["no"]}}, table("r"), "validation", "is no column"),
         (rows, {"path": none["path"]}, "config", "needs 'auth'"),
         ({"type": "data", "data": []}, none, "validation", "has no rows"),
         (bad, table("r"), "schema", "line 3 of s3://"),

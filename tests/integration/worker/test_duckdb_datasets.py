@@ -247,10 +247,11 @@ async def test_what_is_wrong_is_told_with_its_place(
         ({"path": "nothing/*.csv"}, "not_found", "nothing/*.csv"),
         ({"path": "ftp://a/b.csv", "columns": ["a"]}, "validation", "scheme 'ftp'"),
         (
-            {"path": place, "auth": "lake", "expect": {"not_null": ["a"]}},
+            {"path": plain, "auth": "lake", "expect": {"not_null": ["b"]}},
             "validation",
-            "makes no checks",
+            "expect.not_null names 'b', which is no column",
         ),
+        ({"path": plain, "auth": "lake", "expect": {"nul": ["a"]}}, "validation", "'nul'"),
     ]
     for source, kind, text in expected:
         found = await run(worker, "SELECT * FROM p", inputs={"p": source})

@@ -103,9 +103,9 @@ def test_a_wrong_sink_is_told_alike_by_every_engine(sink: str, told: str) -> Non
 @pytest.mark.parametrize(
     ("task", "told"),
     [
-        (f"{DUCKDB}, inputs: {{o: {{path: a/, expect: {{not_null: [a]}}}}}}", "makes no checks"),
-        (f"{POSTGRES}, output: {{path: a/, expect: {{not_null: [a]}}}}", "of kind spark"),
-        (f"kind: transfer, source: {{path: a/, expect: {{unique: [a]}}}}, {TABLE}", "no checks"),
+        (f"{DUCKDB}, inputs: {{o: {{path: a/, expect: {{nul: [a]}}}}}}", "unknown key 'nul'"),
+        (f"{POSTGRES}, output: {{path: a/, expect: {{on_fail: warn}}}}", "names no check"),
+        (f"kind: transfer, source: {{path: a/, expect: {{range: a}}}}, {TABLE}", "range maps"),
         (f"kind: transfer, {ROWS}, {TABLE}, output: {{path: a/}}", "writes into its 'target'"),
         ("kind: http, url: a, output: {path: a/}", "a task of kind http writes no dataset"),
         (f"kind: transfer, source: {{path: a/, table: t}}, {TABLE}", "'table'"),

@@ -15,6 +15,7 @@ from noetl_contracts.ids import CommandId, RunId
 from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.openlineage import Dataset, StepData
 from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.status import RunStatus
 from noetl_playbook import step_data
 from noetl_playbook.parse import playbook
 from noetl_replay import lineage
@@ -187,3 +188,102 @@ def test_a_playbook_tells_its_data_without_what_is_secret() -> None:
     assert (found["sum"].uses, found["sum"].dialect) == (("get",), "duckdb")
     assert "s3cret" not in repr(found)
     assert "keychain" not in repr(found)
+
+
+DATASETS = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: data, path: demo/data}
+workflow:
+  - step: load
+    tool:
+      kind: duckdb
+      inputs:
+        orders: {path: "s3://lake/orders/day=*/", auth: lake, expect: {not_null: [id]}}
+        people: {auth: pg, table: public.people}
+        rates: {path: "{{ workload.rates }}"}
+        asked: {auth: pg, query: SELECT 1}
+      query: SELECT * FROM orders
+      output: {delta: "s3://lake/joined", auth: lake, expect: {unique: [id, day], predicate: a > 0}}
+    next: {arcs: [{step: copy}]}
+  - step: copy
+    tool:
+      kind: transfer
+      source: {delta: "s3://lake/joined", auth: lake}
+      target: {path: out/}
+    next: {arcs: [{step: publish}]}
+  - step: publish
+    tool:
+      kind: spark
+      inputs: {c: {path: out/}}
+      sql: SELECT * FROM c
+      output: {iceberg: {table: sales.daily, catalog: pg, warehouse: "s3://lake/w"}}
+"""
+ORDERS = Dataset(namespace="s3://lake", name="orders")
+JOINED = Dataset(namespace="s3://lake", name="joined")
+
+
+def test_a_playbook_tells_the_datasets_of_every_tool() -> None:
+    steps = step_data.list_step_data(playbook.parse_playbook(DATASETS).playbook)
+    people = Dataset(namespace="postgres://pg", name="public.people")
+    assert steps["load"].reads == (people, ORDERS)
+    assert steps["load"].writes == (JOINED,)
+    assert steps["load"].checked == {
+        "input 'orders'": ORDERS,
+        "input 'people'": people,
+        "output": JOINED,
+    }
+    out = Dataset(namespace="file", name="out")
+    assert (steps["copy"].reads, steps["copy"].writes) == ((JOINED,), (out,))
+    assert steps["copy"].checked == {"source": JOINED, "target": out}
+    assert steps["publish"].reads == (out,)
+    assert steps["publish"].writes == (Dataset(namespace="iceberg://pg", name="sales.daily"),)
+
+
+def test_checks_of_rows_are_assertions_of_their_datasets() -> None:
+    checks = [
+        {"dataset": "input 'orders'", "check": "not_null id", "is_met": True, "failed_rows": 0},
+        {"dataset": "output", "check": "unique id, day", "is_met": False, "failed_rows": 2},
+        {"dataset": "output", "check": "predicate a > 0", "is_met": True, "failed_rows": 0},
+        {"dataset": "output", "check": "row_count", "is_met": True, "measured": 7},
+        {"dataset": "input 'rates'", "check": "row_count", "is_met": True, "measured": 7},
+    ]
+    raw = {"rows": [], "checks": checks}
+    data = {"last": "t", "tasks": {"t": {"status": "ok", "raw": raw}}}
+    history, run = History(), RunId("7")
+    history.start(entry="load")
+    history.add(
+        step_events.StepEnter(step="load", run_id=run, activation=1),
+        step_events.CallDone(
+            step="load",
+            run_id=run,
+            command_id=CommandId("9"),
+            result=ResultEnvelope(status="ok", context={"data": data}),
+        ),
+        step_events.StepExit(step="load", run_id=run, status=RunStatus.COMPLETED),
+    )
+    plan = step_data.list_step_data(playbook.parse_playbook(DATASETS).playbook)
+    events = shown(told(history.envelopes, plan))
+    start, end = (event for event in events if event["job"]["name"].endswith(".load"))
+    assert all("inputFacets" not in dataset for dataset in start["inputs"])
+    found = {
+        dataset["name"]: dataset["inputFacets"]["dataQualityAssertions"]["assertions"]
+        for dataset in end["inputs"]
+        if "inputFacets" in dataset
+    }
+    assert found["orders"] == [
+        {
+            "assertion": "not_null",
+            "success": True,
+            "column": "id",
+            "name": "not_null id",
+            "actual": "0 rows",
+        }
+    ]
+    assert [(one["assertion"], one["success"], one["actual"]) for one in found["joined"]] == [
+        ("unique", False, "2 rows"),
+        ("predicate", True, "0 rows"),
+        ("row_count", True, "7"),
+    ]
+    assert found["joined"][1]["content"] == "a > 0"
+    assert found.keys() == {"orders", "joined"}

@@ -149,6 +149,29 @@ class OutputStatisticsFacet(Facet, frozen=True, kw_only=True, rename="camel"):
     )
 
 
+class Assertion(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A check of a dataset: its kind, whether it holds, and what was found."""
+
+    assertion: str
+    success: bool
+    column: str | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+    actual: str | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+    content_type: str | UnsetType = UNSET
+
+
+class AssertionsFacet(Facet, frozen=True, kw_only=True):
+    """The checks of a dataset that a run has made."""
+
+    assertions: list[Assertion]
+    schema_url: str = msgspec.field(
+        default=f"{_FACETS}/1-1-0/DataQualityAssertionsDatasetFacet.json"
+        "#/$defs/DataQualityAssertionsDatasetFacet",
+        name="_schemaURL",
+    )
+
+
 class RunFacets(Struct, frozen=True, kw_only=True, rename="camel"):
     """What is known of a run."""
 
@@ -177,12 +200,19 @@ class OutputFacets(Struct, frozen=True, kw_only=True, rename="camel"):
     output_statistics: OutputStatisticsFacet | UnsetType = UNSET
 
 
-class InputDataset(Struct, frozen=True, kw_only=True):
+class InputFacets(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a run has found in a dataset that it reads."""
+
+    data_quality_assertions: AssertionsFacet | UnsetType = UNSET
+
+
+class InputDataset(Struct, frozen=True, kw_only=True, rename="camel"):
     """A dataset that a run reads."""
 
     namespace: str
     name: str
     facets: DatasetFacets = DatasetFacets()
+    input_facets: InputFacets | UnsetType = UNSET
 
 
 class OutputDataset(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -234,7 +264,8 @@ class Dataset(Struct, frozen=True, kw_only=True, order=True):
 class StepData(Struct, frozen=True, kw_only=True):
     """What a step reads and writes besides its result, as far as its text tells.
 
-    `uses` are the steps whose results its templates name. `statements` are its SQL as written:
+    `uses` are the steps whose results its templates name. `checked` are its datasets by the names
+    that reports of their checks have. `statements` are its SQL as written:
     templates in it are not filled in.
     """
 
@@ -242,5 +273,6 @@ class StepData(Struct, frozen=True, kw_only=True):
     uses: tuple[str, ...] = ()
     reads: tuple[Dataset, ...] = ()
     writes: tuple[Dataset, ...] = ()
+    checked: dict[str, Dataset] = {}
     statements: tuple[str, ...] = ()
     dialect: str | None = None

@@ -1,22 +1,27 @@
 """The data that steps touch, read from the text of a playbook: statements, tables, addresses."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
 from noetl_contracts.openlineage import Dataset, StepData
+from noetl_playbook.data_places import (
+    DATABASE_SCHEME,
+    is_plain_text,
+    list_address,
+    list_described,
+)
 from noetl_playbook.model.coercion import is_template
 from noetl_playbook.model.playbook import Playbook, Step, Task
 from noetl_playbook.templates.expressions import TemplateError, compile_value
 
 STATEMENT_CHARACTERS_MAX = 20_000
 _DIALECTS = {"postgres": "postgres", "duckdb": "duckdb", "spark": "spark"}
+# Kinds whose inputs and outputs are datasets.
+_DATASET_KINDS = ("spark", "duckdb", "postgres")
 _STATEMENT_FIELDS = ("query", "sql")
 _READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-# A credential's fields are not known here: its name stands for the server that it leads to.
-_DATABASE_SCHEME = "postgres://"
 
 
 def list_step_data(playbook: Playbook) -> dict[str, StepData]:
@@ -40,6 +45,9 @@ def _describe_step_data(step: Step, names: frozenset[str]) -> StepData:
         uses=tuple(sorted(_list_names(msgspec.to_builtins(step)) & names - {step.step})),
         reads=tuple(sorted(reads)),
         writes=tuple(sorted(writes)),
+        checked={
+            label: dataset for task in step.tool for label, dataset in _list_checked(task).items()
+        },
         statements=tuple(statements),
         dialect=dialects.pop() if len(dialects) == 1 and statements else None,
     )
@@ -72,20 +80,44 @@ def _list_texts(value: Any) -> Iterator[str]:
 
 def _list_reads(task: Task) -> Iterator[Dataset]:
     if task.kind == "http" and _http_method(task) in _READING_METHODS:
-        yield from _list_address(task.fields.get("url"))
+        yield from list_address(task.fields.get("url"))
     elif task.kind == "transfer":
         yield from _list_transfer_end(_find_block(task, "source"))
+    elif task.kind in _DATASET_KINDS:
+        yield from _name_inputs(task).values()
     elif task.kind == "artifact" and task.fields.get("action") == "get":
-        yield from _list_address(task.fields.get("uri"))
+        yield from list_address(task.fields.get("uri"))
 
 
 def _list_writes(task: Task) -> Iterator[Dataset]:
     if task.kind == "http" and _http_method(task) not in _READING_METHODS:
-        yield from _list_address(task.fields.get("url"))
+        yield from list_address(task.fields.get("url"))
     elif task.kind == "transfer":
         yield from _list_transfer_end(_find_block(task, "target"))
+    elif task.kind in _DATASET_KINDS:
+        yield from list_described(_find_sink(task))
     elif task.kind == "artifact" and task.fields.get("action") == "put":
-        yield from _list_address(task.fields.get("uri"))
+        yield from list_address(task.fields.get("uri"))
+
+
+def _name_inputs(task: Task) -> dict[str, Dataset]:
+    """Return the inputs of a task that are datasets or tables, by their names."""
+    return {
+        str(name): dataset
+        for name, source in _find_block(task, "inputs").items()
+        if isinstance(source, dict) and "rows" not in source
+        for dataset in list_described(source)
+    }
+
+
+def _list_checked(task: Task) -> dict[str, Dataset]:
+    """Return the datasets of a task by the names that reports of their checks have."""
+    checked = {f"input '{name}'": dataset for name, dataset in _name_inputs(task).items()}
+    checked.update(("output", dataset) for dataset in list_described(_find_sink(task)))
+    for side in ("source", "target") if task.kind == "transfer" else ():
+        ends = _list_transfer_end(_find_block(task, side))
+        checked.update((side, dataset) for dataset in ends)
+    return checked
 
 
 def _list_transfer_end(block: dict[str, Any]) -> Iterator[Dataset]:
@@ -93,54 +125,35 @@ def _list_transfer_end(block: dict[str, Any]) -> Iterator[Dataset]:
     match block.get("type"):
         case "postgres":
             table, auth = block.get("table"), block.get("auth")
-            if _is_plain_text(table) and _is_plain_text(auth):
-                yield Dataset(namespace=f"{_DATABASE_SCHEME}{auth}", name=str(table))
+            if is_plain_text(table) and is_plain_text(auth):
+                yield Dataset(namespace=f"{DATABASE_SCHEME}{auth}", name=str(table))
         case "duckdb":
             table, database = block.get("table"), block.get("database")
-            if _is_plain_text(table):
-                place = f":{database}" if _is_plain_text(database) else ""
+            if is_plain_text(table):
+                place = f":{database}" if is_plain_text(database) else ""
                 yield Dataset(namespace=f"duckdb{place}", name=str(table))
+        case None | "dataset":
+            yield from list_described(block)
         case "file":
-            yield from _list_address(block.get("uri"))
+            yield from list_address(block.get("uri"))
         case "http":
-            yield from _list_address(block.get("url"))
+            yield from list_address(block.get("url"))
         case _:
             return
 
 
-def _list_address(value: Any) -> Iterator[Dataset]:
-    """Name an address without what may be secret in it: user, query and fragment."""
-    if not _is_plain_text(value):
-        return
-    try:
-        parts = urlsplit(str(value))
-        namespace = _address_namespace(parts)
-    except ValueError:
-        return
-    name = parts.path.lstrip("/") if parts.hostname else parts.path
-    yield Dataset(namespace=namespace, name=name or "/")
-
-
-def _address_namespace(parts: SplitResult) -> str:
-    """Name the place of an address; raises `ValueError` for a port that is none."""
-    if not parts.hostname:
-        return "file"
-    port = f":{parts.port}" if parts.port else ""
-    return f"{parts.scheme}://{parts.hostname}{port}"
-
-
 def _http_method(task: Task) -> str:
     method = task.fields.get("method", "GET")
-    return method.upper() if _is_plain_text(method) else "POST"
+    return method.upper() if is_plain_text(method) else "POST"
+
+
+def _find_sink(task: Task) -> Mapping[str, Any]:
+    return {} if task.output is None or task.output.sink is None else task.output.sink
 
 
 def _find_block(task: Task, side: str) -> dict[str, Any]:
     block = task.fields.get(side)
     return block if isinstance(block, dict) else {}
-
-
-def _is_plain_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value) and not is_template(value)
 
 
 def _list_names(value: Any) -> set[str]:

@@ -18,6 +18,7 @@ from noetl_contracts.events import LINEAGE_EVENTS, execution_events, loop_events
 from noetl_contracts.ids import CatalogId, ExecutionId, OrganizationId, RunId, TenantId
 from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.openlineage import (
+    Assertion,
     Dataset,
     DatasetFacets,
     DatasetIdentifier,
@@ -46,9 +47,10 @@ from noetl_contracts.openlineage import (
 from noetl_contracts.openlineage import RunId as RunName
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.status import RunStatus
+from noetl_replay import lineage_checks
 
 # Bumped when the same history is told otherwise; what was kept is told again then.
-LINEAGE_VERSION = 1
+LINEAGE_VERSION = 2
 _MESSAGE_CHARACTERS_MAX = 4000
 
 Plan = Mapping[str, StepData]
@@ -62,6 +64,7 @@ class OpenLineageRun(Struct, kw_only=True):
     step: str
     inputs: list[InputDataset]
     result: "ResultDataset | None" = None
+    assertions: dict[str, list[Assertion]] = {}
     error: ErrorObject | None = None
 
 
@@ -167,6 +170,7 @@ def _note_result(lineage: LineageState, run_id: RunId, result: ResultEnvelope) -
     run = lineage.open.get(run_id)
     if run is not None:
         run.result, run.error = read_result_dataset(result), None
+        run.assertions = lineage_checks.read_assertions(_find_last_task(result.context.get("data")))
         _remember_result(lineage, run.step, result)
 
 
@@ -248,7 +252,9 @@ def _build_step_event(
             name=job_name.name,
             facets=JobFacets(job_type=JobTypeFacet(job_type="STEP"), sql=_build_sql_facet(data)),
         ),
-        inputs=run.inputs,
+        inputs=lineage_checks.add_assertions(
+            run.inputs, run.assertions, {} if data is None else data.checked
+        ),
         outputs=_list_outputs(lineage, run, data) if state is not RunState.START else [],
     )
 

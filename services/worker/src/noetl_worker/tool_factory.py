@@ -154,7 +154,7 @@ async def open_tools(
         )
         sparks = await enter(open_spark_session(wiring.build_spark_options(config, folders.spark)))
         environments = _build_environments(config, folders, mask)
-        reads = _build_spark_reader(config, references, vault, clock)
+        reads = _build_spark_reader(config, references, vault, datasets)
         code = await enter(_open_spark_code(config, folders, environments, mask))
         spark = _build_spark_tool(config, sparks, reads, scripts=scripts, code=code)
         tools = Tools(
@@ -346,10 +346,10 @@ def _build_duckdb_tool(
 
 
 def _build_spark_reader(
-    config: Settings, references: ReferenceReader, vault: CredentialVault, clock: Clock
+    config: Settings, references: ReferenceReader, vault: CredentialVault, datasets: CallDatasets
 ) -> SparkInputReader:
     return SparkInputReader(
-        references_=references, vault=vault, clock=clock, master=config.spark_master
+        references_=references, vault=vault, datasets_=datasets, master=config.spark_master
     )
 
 

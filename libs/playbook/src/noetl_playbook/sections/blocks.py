@@ -186,12 +186,9 @@ def _make_keys_check(fields: Mapping[str, FieldType], about: str) -> Check:
     return check_mapping
 
 
-def _make_source_check(kind: str) -> Check:
-    def check_sources(reading: DocumentReader, value: Any, path: Path) -> None:
-        _check_inputs(reading, value, path)
-        check_dataset_inputs(reading, value, path, kind=kind)
-
-    return check_sources
+def _check_sources(reading: DocumentReader, value: Any, path: Path) -> None:
+    _check_inputs(reading, value, path)
+    check_dataset_inputs(reading, value, path)
 
 
 _CHECKS: dict[tuple[str, str], Check] = {
@@ -199,8 +196,8 @@ _CHECKS: dict[tuple[str, str], Check] = {
     ("python", "deps"): _make_keys_check(_DEPS, "deps"),
     ("python", "libs"): _check_libs,
     ("postgres", "pool"): _make_keys_check(_POOL, "pool"),
-    ("duckdb", "inputs"): _make_source_check("duckdb"),
-    ("spark", "inputs"): _make_source_check("spark"),
+    ("duckdb", "inputs"): _check_sources,
+    ("spark", "inputs"): _check_sources,
     ("spark", "session"): _make_keys_check(_SESSION, "session"),
     ("container", "resources"): _make_keys_check(_RESOURCES, "resources"),
     ("container", "env"): _check_env,

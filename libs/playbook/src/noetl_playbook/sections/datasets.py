@@ -11,8 +11,6 @@ from noetl_playbook.source.problems import Path
 
 # Kinds whose tasks write datasets as their output.
 SINK_KINDS = ("spark", "duckdb", "postgres")
-# The kind whose tasks hold datasets to what is expected of them.
-_CHECKED_KIND = "spark"
 # Stands for what only the run will tell.
 _ANY_PLACE = "unknown"
 _ANY_TABLE = {
@@ -45,31 +43,23 @@ def gather_sink(
         )
         reading.report_problem("E104", (*path, "sink"), text)
     else:
-        check_described_dataset(reading, sink_block, (*path, "sink"), kind=str(kind), is_sink=True)
+        check_described_dataset(reading, sink_block, (*path, "sink"), is_sink=True)
     return block
 
 
-def check_dataset_inputs(reading: DocumentReader, inputs: Any, path: Path, *, kind: str) -> None:
+def check_dataset_inputs(reading: DocumentReader, inputs: Any, path: Path) -> None:
     """Report the inputs of a task that are no datasets, of those that say that they are."""
     if not isinstance(inputs, dict):
         return
     for name, source in inputs.items():
         if datasets.describes_dataset(source) and "rows" not in source:
-            check_described_dataset(reading, source, (*path, name), kind=kind, is_sink=False)
+            check_described_dataset(reading, source, (*path, name), is_sink=False)
 
 
 def check_described_dataset(
-    reading: DocumentReader, fields: Mapping[str, Any], path: Path, *, kind: str, is_sink: bool
+    reading: DocumentReader, fields: Mapping[str, Any], path: Path, *, is_sink: bool
 ) -> None:
     """Report what a description says wrongly, as far as it is written out."""
-    if "expect" in fields and kind != _CHECKED_KIND:
-        reading.report_problem(
-            "E104",
-            (*path, "expect"),
-            f"a task of kind {kind} makes no checks",
-            hint=f"check the rows in a task of kind {_CHECKED_KIND}, or in the query",
-            of_key=True,
-        )
     written = {key: value for key, value in fields.items() if not is_template(value)}
     for key in datasets.PLACES:
         if key in fields and key not in written:

@@ -155,7 +155,7 @@ def _check_dataset(
     dataset_keys = datasets.SINK_KEYS if is_sink else datasets.SOURCE_KEYS
     fields = {key: item for key, item in value.items() if key in dataset_keys}
     if datasets.describes_dataset(fields):
-        check_described_dataset(reading, fields, path, kind="transfer", is_sink=is_sink)
+        check_described_dataset(reading, fields, path, is_sink=is_sink)
 
 
 def _find_end_type(value: Any) -> str:

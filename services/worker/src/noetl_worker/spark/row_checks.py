@@ -11,21 +11,17 @@ from pyspark.sql import functions as sql
 from noetl_playbook.model.expectations import Check, Expectations
 from noetl_storage.arrow import arrow_values
 from noetl_storage.arrow.arrow_values import ValueWithoutJson
+from noetl_worker.domain.check_reports import (
+    DIVERTED_ROWS,
+    EXAMPLE_ROWS,
+    CheckReport,
+    Measures,
+    build_reports,
+    describe_failure,
+    find_refused,
+)
 from noetl_worker.spark import sql_checks
 from noetl_worker.spark.tables.store_access import SparkRefusal
-
-_SAMPLE_ROWS = 5
-_DIVERTED_ROWS = 100
-
-
-class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check has found: how many rows break it, or what it has measured."""
-
-    dataset: str
-    check: str
-    is_met: bool
-    failed_rows: int | None = None
-    measured: Any = None
 
 
 class CheckedFrame(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,18 +54,18 @@ def check_frame(
         for index, check in enumerate(expected.checks)
         if check.kind in _CONDITIONS
     }
-    measured = _measure(frame, expected, conditions, scope)
-    reports = [
-        _build_report(dataset, check, measured.get(f"c{index}"), measured["rows"], scope)
-        for index, check in enumerate(expected.checks)
-    ]
+    measures = _measure(frame, expected, conditions, scope)
+    reports = build_reports(dataset, expected.checks, measures)
+    place = find_refused(expected, reports, conditions)
+    if place is not None:
+        condition = conditions.get(place)
+        examples = [] if condition is None else _read_rows(frame.where(~condition), EXAMPLE_ROWS)
+        text = describe_failure(reports[place], measures.row_count, examples)
+        raise SparkRefusal("assertion", f"{dataset}: {text}")
     broken = [index for index, report in enumerate(reports) if not report.is_met]
-    can_divert = expected.on_fail == "divert" and all(index in conditions for index in broken)
-    if broken and expected.on_fail != "warn" and not can_divert:
-        raise _build_refusal(frame, reports[broken[0]], conditions.get(broken[0]), measured["rows"])
-    if broken and can_divert:
+    if broken and expected.on_fail == "divert":
         whole = _join_conditions([conditions[index] for index in broken])
-        rows = _read_rows(frame.where(~whole), _DIVERTED_ROWS)
+        rows = _read_rows(frame.where(~whole), DIVERTED_ROWS)
         return CheckedFrame(frame=frame.where(whole), reports=reports, diverted=rows)
     return CheckedFrame(frame=frame, reports=reports)
 
@@ -129,7 +125,7 @@ _CONDITIONS: dict[str, Callable[[Any, Any, Check, CheckScope], Any]] = {
 
 def _measure(
     frame: DataFrame, expected: Expectations, conditions: Mapping[int, Any], scope: CheckScope
-) -> dict[str, Any]:
+) -> Measures:
     """Run one job for all checks of a frame, and one more for each foreign key."""
     wanted = [sql.count(sql.lit(1)).alias("rows")]
     for index, check in enumerate(expected.checks):
@@ -146,10 +142,19 @@ def _measure(
             moment = sql.col(_quote(check.columns[0])).cast("timestamp").cast("double")
             wanted.append(sql.max(moment).alias(name))
     value_by_name: dict[str, Any] = frame.agg(*wanted).collect()[0].asDict()
+    failed_rows: dict[int, int] = {}
+    newest: dict[int, datetime | None] = {}
     for index, check in enumerate(expected.checks):
+        value = value_by_name.get(f"c{index}")
         if check.kind == "foreign_key":
-            value_by_name[f"c{index}"] = _count_orphans(frame, check, scope)
-    return value_by_name
+            failed_rows[index] = _count_orphans(frame, check, scope)
+        elif check.kind == "freshness":
+            newest[index] = None if value is None else datetime.fromtimestamp(value, UTC)
+        elif value is not None:
+            failed_rows[index] = int(value)
+    return Measures(
+        row_count=value_by_name["rows"], now=scope.now, failed_rows=failed_rows, newest=newest
+    )
 
 
 def _count_orphans(frame: DataFrame, check: Check, scope: CheckScope) -> int:
@@ -163,36 +168,6 @@ def _count_orphans(frame: DataFrame, check: Check, scope: CheckScope) -> int:
     mine = frame.select(sql.col(_quote(check.columns[0])).alias("k")).where("k IS NOT NULL")
     theirs = other.select(sql.col(_quote(str(check.other_key))).alias("k"))
     return int(mine.join(theirs, "k", "left_anti").count())
-
-
-def _build_report(
-    dataset: str, check: Check, found: Any, rows: int, scope: CheckScope
-) -> CheckReport:
-    if check.kind == "row_count":
-        is_met = (check.least is None or rows >= check.least) and (
-            check.most is None or rows <= check.most
-        )
-        return CheckReport(dataset=dataset, check=check.label, is_met=is_met, measured=rows)
-    if check.kind == "freshness":
-        newest = None if found is None else datetime.fromtimestamp(found, UTC)
-        age = None if newest is None else (scope.now - newest).total_seconds()
-        is_met = age is not None and age <= (check.within_s or 0)
-        shown = None if newest is None else newest.isoformat()
-        return CheckReport(dataset=dataset, check=check.label, is_met=is_met, measured=shown)
-    return CheckReport(dataset=dataset, check=check.label, is_met=not found, failed_rows=int(found))
-
-
-def _build_refusal(
-    frame: DataFrame, report: CheckReport, condition: Any, rows: int
-) -> SparkRefusal:
-    if report.failed_rows is None:
-        text = f"{report.dataset}: {report.check} does not hold: it is {report.measured}"
-        return SparkRefusal("assertion", text)
-    text = f"{report.dataset}: {report.check} does not hold in {report.failed_rows} of {rows} rows"
-    if condition is not None:
-        shown = "; ".join(map(str, _read_rows(frame.where(~condition), _SAMPLE_ROWS)))
-        text = f"{text}, as {shown[:600]}"
-    return SparkRefusal("assertion", text)
 
 
 def _read_rows(frame: DataFrame, rows_max: int) -> list[dict[str, Any]]:

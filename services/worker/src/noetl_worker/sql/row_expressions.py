@@ -10,18 +10,9 @@ from sqlglot.errors import SqlglotError
 from noetl_contracts import spelling
 from noetl_playbook.templates.output_forms import sql_ident
 from noetl_worker.sql import lexer
+from noetl_worker.sql.row_predicates import REFUSED
 
 TARGET, SOURCE = "target", "source"
-# What looks at more than the two rows, or is no expression.
-_REFUSED = {
-    exp.Query: "a subquery",
-    exp.SubqueryPredicate: "a subquery",
-    exp.AggFunc: "an aggregate",
-    exp.Window: "a window",
-    exp.Placeholder: "a parameter",
-    exp.Parameter: "a parameter",
-    exp.Star: "'*'",
-}
 
 
 class ExpressionRefused(Exception):  # noqa: N818 - it says what became of an expression
@@ -52,7 +43,7 @@ def _parse_text(text: str) -> exp.Condition:
 
 def _check_tree(tree: exp.Condition, columns: Mapping[str, Collection[str]]) -> None:
     for node in tree.walk():
-        for kind, what in _REFUSED.items():
+        for kind, what in REFUSED.items():
             if isinstance(node, kind):
                 raise ExpressionRefused(f"it holds {what}, and looks at the two rows alone")
         if isinstance(node, exp.Column):

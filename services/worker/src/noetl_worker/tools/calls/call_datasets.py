@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 from msgspec import structs
@@ -11,7 +12,11 @@ from noetl_chassis.clock import Clock
 from noetl_contracts.log_chunks import NOTICE
 from noetl_playbook.model import datasets
 from noetl_playbook.model.datasets import DatasetInvalid, LakeTable
-from noetl_playbook.model.expectations import Expectations
+from noetl_playbook.model.expectations import (
+    ExpectationInvalid,
+    Expectations,
+    parse_expectations,
+)
 from noetl_storage.arrow.table_schema import SchemaMismatch
 from noetl_worker.datasets import file_sink, read_plan
 from noetl_worker.datasets.batch_sink import SinkPlan
@@ -34,6 +39,10 @@ class CallDatasets:
         self._vault = vault
         self._clock = clock
 
+    def get_now(self) -> datetime:
+        """Return the moment that the freshness of rows is measured from."""
+        return self._clock.now()
+
     async def plan_source(
         self,
         fields: Mapping[str, Any],
@@ -48,7 +57,6 @@ class CallDatasets:
         """
         try:
             source = datasets.parse_source(fields)
-            _check_expectations(source.expect, call, field)
             place = await dataset_places.open_place(
                 dataset_places.get_path(source),
                 source.auth,
@@ -90,7 +98,6 @@ class CallDatasets:
             sink = datasets.parse_sink(fields)
         except DatasetInvalid as problem:
             raise _build_invalid_failure(f"{field}: {problem}", call) from problem
-        _check_expectations(sink.expect, call, field)
         place = await dataset_places.open_place(
             dataset_places.get_path(sink), sink.auth, call=call, vault=self._vault, field=field
         )
@@ -126,16 +133,27 @@ class CallDatasets:
             raise ToolFailure(build_error("config", text, source=call.kind)) from problem
 
 
+def parse_expected(inputs: Any, call: Call) -> dict[str, Expectations]:
+    """Read what is expected of the rows of inputs; raises `ToolFailure`."""
+    expectations: dict[str, Expectations] = {}
+    for name, source in inputs.items() if isinstance(inputs, dict) else ():
+        if not isinstance(source, dict) or "expect" not in source or "rows" in source:
+            continue
+        try:
+            expected = parse_expectations(source["expect"])
+        except ExpectationInvalid as problem:
+            raise _build_invalid_failure(f"input '{name}': {problem}", call) from problem
+        if expected is not None:
+            expectations[str(name)] = expected
+    return expectations
+
+
+def drop_expected(source: Any) -> Any:
+    """Return an input without what is expected of its rows."""
+    if not isinstance(source, dict) or "expect" not in source or "rows" in source:
+        return source
+    return {key: value for key, value in source.items() if key != "expect"}
+
+
 def _build_invalid_failure(text: str, call: Call) -> ToolFailure:
     return ToolFailure(build_error("validation", text, source=call.kind))
-
-
-def _check_expectations(expected: Expectations | None, call: Call, field: str) -> None:
-    """Refuse checks where nothing makes them; raises `ToolFailure`."""
-    if expected is None or call.kind == "spark":
-        return
-    text = (
-        f"{field}: a task of kind {call.kind} makes no checks: put 'expect' into a task of kind "
-        "spark, or write the condition into the query"
-    )
-    raise _build_invalid_failure(text, call)

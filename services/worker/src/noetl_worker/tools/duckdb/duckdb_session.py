@@ -16,13 +16,13 @@ import pyarrow as pa
 from msgspec import Struct
 
 from noetl_contracts.errors import ErrorObject
-from noetl_playbook.templates.output_forms import sql_literal
+from noetl_playbook.templates.output_forms import sql_ident, sql_literal
 from noetl_worker.domain.failures import ToolFailure, build_error, format_problem
 from noetl_worker.keychain.credential_vault import Credential
 from noetl_worker.sql.sql_statements import Statement
-from noetl_worker.tools.duckdb import attachment, duckdb_types
+from noetl_worker.tools.duckdb import attachment
 from noetl_worker.tools.duckdb.results import SpooledRows, show_command, show_commands
-from noetl_worker.tools.tables import file_tables
+from noetl_worker.tools.tables import duckdb_types, file_tables
 
 _RETURNING = re.compile(r"\breturning\b", re.IGNORECASE)
 _TOLD = re.compile(r"([A-Za-z ]+) Error: ")
@@ -135,6 +135,19 @@ class DuckdbSession:
         # Loading the class of such data sets loads pandas.
         if (stop := getattr(table, "stop_scans", None)) is not None:
             self._scan_stops.append(stop)
+
+    def narrow_table(self, name: str, table: Any, condition: str) -> None:
+        """Leave out the rows of a registered table that do not meet a condition."""
+        whole = f"{name} before its checks"
+        with _translate_errors():
+            connection = self._get_connection()
+            connection.unregister(name)
+            connection.register(whole, duckdb_types.fit_input(name, table))
+            # Names are quoted, and a predicate of the user was parsed.
+            connection.execute(
+                f"CREATE TEMP VIEW {sql_ident(name)} AS "  # noqa: S608 - as the comment says
+                f"SELECT * FROM {sql_ident(whole)} WHERE {condition}"
+            )
 
     def fetch_rows(self, text: str, values: list[Any]) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows as they are; raises `ToolFailure`."""

@@ -23,9 +23,14 @@ from noetl_worker.sql import sql_statements
 from noetl_worker.sql.sql_statements import PlaceholderError, Statement
 from noetl_worker.tools.calls import dataset_places
 from noetl_worker.tools.calls.call import Call, FileName, Outcome, RowSink
-from noetl_worker.tools.calls.call_datasets import CallDatasets
+from noetl_worker.tools.calls.call_datasets import CallDatasets, parse_expected
 from noetl_worker.tools.calls.references import ReferenceReader
 from noetl_worker.tools.calls.work_folder import PathLocks
+from noetl_worker.tools.duckdb.checked_inputs import (
+    CheckedInputs,
+    check_inputs,
+    translate_check_problems,
+)
 from noetl_worker.tools.duckdb.duckdb_session import (
     DatabasePlaces,
     DuckdbLimits,
@@ -142,28 +147,37 @@ class DuckdbTool:
         )
         if call.sink is not None:
             async with self._lock_database(work, call):
-                async with self._lease_session(work, call) as (lease, _):
+                async with self._lease_session(work, call) as (lease, inputs):
                     rows = await lease.run_work(lambda session: _take_rows(session, work))
                 await call.task_files.publish_changes(Outcome())
             # Who takes the rows may need the database: it is free while they leave.
-            return await _stream_rows(rows, work, call.sink)
+            data = await _stream_rows(rows, work, call.sink)
+            return {**data, **dataset_results.show_findings(inputs.findings)}
         async with self._lock_database(work, call):
-            async with self._lease_session(work, call) as (lease, views):
-                data = await self._fetch_result(lease, work, call)
-                if rejects := gather_rejects(views):
+            async with self._lease_session(work, call) as (lease, inputs):
+                data = await self._fetch_result(lease, work, call, inputs)
+                if rejects := gather_rejects(inputs.views):
                     data["rejected"] = dataset_results.show_rejects(rejects)
             # The next task to have the lock finds what this one has written.
             await call.task_files.publish_changes(Outcome(data=data))
         return data
 
     async def _fetch_result(
-        self, lease: SessionThread, work: _DuckdbWork, call: Call
+        self, lease: SessionThread, work: _DuckdbWork, call: Call, inputs: CheckedInputs
     ) -> dict[str, Any]:
         sink = call.fields.get("sink")
         if sink is not None:
             plan = await self._datasets.describe_sink(sink, call)
             with dataset_results.translate_problems(call, "output"):
-                return await lease.run_work(lambda session: _write_rows(session, work, plan))
+                return await lease.run_work(
+                    lambda session: _write_rows(session, work, plan, inputs)
+                )
+        data = await self._fetch_rows(lease, work, call)
+        return {**data, **dataset_results.show_findings(inputs.findings)}
+
+    async def _fetch_rows(
+        self, lease: SessionThread, work: _DuckdbWork, call: Call
+    ) -> dict[str, Any]:
         if stored_parts.is_spread_wanted(call) and len(work.statements) == 1:
             rows = await self._select_rows(lease, work, call)
             if rows is not None:
@@ -207,8 +221,9 @@ class DuckdbTool:
     @asynccontextmanager
     async def _lease_session(
         self, work: _DuckdbWork, call: Call
-    ) -> AsyncIterator[tuple[SessionThread, dict[str, Any]]]:
+    ) -> AsyncIterator[tuple[SessionThread, CheckedInputs]]:
         """Have a session with the task's database, and its inputs, while the block runs."""
+        expected = parse_expected(call.fields.get("inputs"), call)
         # Read while the database is locked: it is one version of all files that the task sees.
         views = await self._inputs.read_inputs(call.fields.get("inputs"), call)
         database = await prepare_database(work.database, call)
@@ -217,7 +232,12 @@ class DuckdbTool:
         async with self.lease_sessions(1) as (lease,):
             await lease.run_work(lambda session: _open_session(session, work, places, views))
             try:
-                yield lease, views
+                now = self._datasets.get_now()
+                with translate_check_problems(call):
+                    checked = await lease.run_work(
+                        lambda session: check_inputs(session, views, expected, now)
+                    )
+                yield lease, checked
             except ToolFailure as failure:
                 # DuckDB tells the text of what has ended a scan, and not its kind.
                 if (problem := find_problem(views)) is None:
@@ -306,7 +326,9 @@ def _take_rows(session: DuckdbSession, work: _DuckdbWork) -> SpooledRows:
     return session.spool_query(last.text, values)
 
 
-def _write_rows(session: DuckdbSession, work: _DuckdbWork, plan: SinkPlan) -> dict[str, Any]:
+def _write_rows(
+    session: DuckdbSession, work: _DuckdbWork, plan: SinkPlan, inputs: CheckedInputs
+) -> dict[str, Any]:
     """Run all statements, and write the rows of the last one into a dataset."""
     *earlier, (last, values) = work.statements
     # Also when the rows were written by an attempt before: the database was not.
@@ -316,8 +338,12 @@ def _write_rows(session: DuckdbSession, work: _DuckdbWork, plan: SinkPlan) -> di
     if scan is None:
         text = "output takes the rows of the last statement, which is no query: end with a SELECT"
         raise ToolFailure(build_error("validation", text, source="duckdb"))
-    report, schema = dataset_results.write_batches(plan, scan.schema, scan.batches)
-    return dataset_results.show_written(report, schema, statement_count=len(work.statements))
+    written = dataset_results.write_batches(
+        plan, scan.schema, scan.batches, read_keys=inputs.build_key_reader(session)
+    )
+    findings = {**inputs.findings, "output": written.findings}
+    data = dataset_results.show_written(written, statement_count=len(work.statements))
+    return {**data, **dataset_results.show_findings(findings)}
 
 
 async def _stream_rows(rows: SpooledRows, work: _DuckdbWork, sink: RowSink) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from noetl_worker.datasets.problems import DatasetProblem
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.tools.calls import references
 from noetl_worker.tools.calls.call import Call
-from noetl_worker.tools.calls.call_datasets import CallDatasets
+from noetl_worker.tools.calls.call_datasets import CallDatasets, drop_expected
 from noetl_worker.tools.calls.references import ReferenceReader
 from noetl_worker.tools.postgres.postgres_tool import PostgresTool
 from noetl_worker.tools.postgres.row_windows import read_query_windows
@@ -188,7 +188,8 @@ class InputReader:
             raise ToolFailure(build_error("validation", "field 'inputs' must map names to sources"))
         input_by_name: dict[str, Any] = {}
         used = 0
-        for name, source in inputs.items():
+        for name, described in inputs.items():
+            source = drop_expected(described)
             ref = references.find_reference(source, call.site)
             stored = None if ref is None else await self._in_place.open_table(ref)
             if stored is not None:

@@ -82,8 +82,8 @@ async def export_query(
             open_query(credential, request, sign, statement_timeout_s=limit_s) as rows,
             dataset_results.translate_problems(call, "output"),
         ):
-            report, schema = dataset_results.write_batches(plan, rows.schema, rows.batches)
-        return dataset_results.show_written(report, schema)
+            written = dataset_results.write_batches(plan, rows.schema, rows.batches)
+        return dataset_results.show_written(written)
 
     async with asyncio.timeout(call.timeout.total):
         return await run_until_stopped(copy_rows)

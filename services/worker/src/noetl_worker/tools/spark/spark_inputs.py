@@ -6,16 +6,10 @@ from functools import partial
 from typing import Any
 
 from noetl_chassis import identity as process_identity
-from noetl_chassis.clock import Clock
 from noetl_contracts import spelling
 from noetl_contracts.payloads import PayloadRef
 from noetl_contracts.transient_objects import build_rejects_name
 from noetl_playbook.model import coercion, datasets
-from noetl_playbook.model.expectations import (
-    ExpectationInvalid,
-    Expectations,
-    parse_expectations,
-)
 from noetl_playbook.templates.output_forms import sql_ident
 from noetl_storage.arrow import row_tables
 from noetl_storage.arrow.row_tables import RowTable
@@ -36,7 +30,7 @@ from noetl_worker.spark.task_request import (
 from noetl_worker.sql import sql_statements
 from noetl_worker.tools.calls import dataset_places, references
 from noetl_worker.tools.calls.call import Call
-from noetl_worker.tools.calls.call_datasets import CallDatasets, PlaceCheck
+from noetl_worker.tools.calls.call_datasets import CallDatasets, PlaceCheck, drop_expected
 from noetl_worker.tools.calls.references import ReferenceReader
 from noetl_worker.tools.tables import file_tables, transfer_rows
 
@@ -53,18 +47,26 @@ class SparkInputReader:
     """Resolves each input to rows in memory, references to stored rows, or a query."""
 
     def __init__(
-        self, *, references_: ReferenceReader, vault: CredentialVault, clock: Clock, master: str
+        self,
+        *,
+        references_: ReferenceReader,
+        vault: CredentialVault,
+        datasets_: CallDatasets,
+        master: str,
     ) -> None:
         self._references = references_
         self._vault = vault
-        self._clock = clock
-        self._datasets = CallDatasets(vault=vault, clock=clock)
+        self._datasets = datasets_
         self._is_near = master.startswith("local")
 
     @property
     def references(self) -> ReferenceReader:
         """Return what reads stored results."""
         return self._references
+
+    def get_now(self) -> datetime:
+        """Return the moment that the freshness of rows is measured from."""
+        return self._datasets.get_now()
 
     async def read_inputs(self, inputs: Any, call: Call, home: StoreAddress) -> dict[str, Input]:
         """Return every input by name; raises `ToolFailure` that names the input."""
@@ -91,13 +93,8 @@ class SparkInputReader:
             input_by_name[str(name)] = spark_input
         return input_by_name
 
-    def get_now(self) -> datetime:
-        """Return the moment that the freshness of rows is measured from."""
-        return self._clock.now()
-
     async def _read_input(self, name: str, source: Any, call: Call, home: StoreAddress) -> Input:
-        if isinstance(source, dict) and "expect" in source:
-            source = {key: value for key, value in source.items() if key != "expect"}
+        source = drop_expected(source)
         refs = _find_references(source, call.site)
         if refs is not None:
             if home.is_in_process:
@@ -224,21 +221,6 @@ class SparkInputReader:
                 raise _build_invalid_failure(f"part {index} of an input holds no rows")
             parts.append(row_table)
         return row_tables.unite_tables(parts, part_column=_PART)
-
-
-def parse_expected(inputs: Any) -> dict[str, Expectations]:
-    """Read what is expected of the rows of inputs; raises `ToolFailure`."""
-    expectations: dict[str, Expectations] = {}
-    for name, source in inputs.items() if isinstance(inputs, dict) else ():
-        if not isinstance(source, dict) or "expect" not in source or "rows" in source:
-            continue
-        try:
-            expected = parse_expectations(source["expect"])
-        except ExpectationInvalid as problem:
-            raise _build_invalid_failure(f"input '{name}': {problem}") from problem
-        if expected is not None:
-            expectations[str(name)] = expected
-    return expectations
 
 
 def _is_own_file(source: dict[str, Any]) -> bool:

@@ -36,11 +36,12 @@ from noetl_worker.spark.tables.store_access import StoreAddress
 from noetl_worker.spark.task_request import CONF_ALLOWED, SparkRequest, SparkResult
 from noetl_worker.sql import lexer
 from noetl_worker.tools.calls.call import Call, Outcome, RowSink
+from noetl_worker.tools.calls.call_datasets import parse_expected
 from noetl_worker.tools.calls.references import ReferenceReader
 from noetl_worker.tools.python.environments import PackageEnvironments
 from noetl_worker.tools.python.requirements import parse_requirements
 from noetl_worker.tools.scripts.script_loader import ScriptLoader
-from noetl_worker.tools.spark import plan_texts, spark_inputs
+from noetl_worker.tools.spark import plan_texts
 from noetl_worker.tools.spark.code_process import CodeProcesses
 from noetl_worker.tools.spark.spark_inputs import SparkInputReader
 from noetl_worker.tools.tables import dataset_results
@@ -191,7 +192,7 @@ class SparkTool:
         home = self.build_store_address(call)
         return SparkRequest(
             inputs=await self._inputs.read_inputs(fields.get("inputs"), call, home),
-            expected=spark_inputs.parse_expected(fields.get("inputs")),
+            expected=parse_expected(fields.get("inputs"), call),
             now=self._inputs.get_now(),
             statements=statements,
             code=code,

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
+from msgspec import Struct
 
 from noetl_contracts import codec
 from noetl_storage.arrow import table_schema
@@ -12,9 +13,11 @@ from noetl_worker.datasets.batch_sink import BatchSink, SinkPlan, fit_schema
 from noetl_worker.datasets.csv_rows import Rejects
 from noetl_worker.datasets.problems import DatasetProblem
 from noetl_worker.datasets.sink_report import SinkReport
+from noetl_worker.domain.check_reports import CheckFindings
 from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.tools.calls import dataset_places
 from noetl_worker.tools.calls.call import Call
+from noetl_worker.tools.tables.row_checks import CheckScope, KeyReader, find_no_keys, open_checks
 
 
 @contextmanager
@@ -27,10 +30,17 @@ def translate_problems(call: Call, field: str) -> Iterator[None]:
         raise ToolFailure(error) from problem
 
 
-def show_written(
-    report: SinkReport, schema: pa.Schema | None, *, statement_count: int = 1
-) -> dict[str, Any]:
+class WrittenRows(Struct, frozen=True, kw_only=True):
+    """What a task has written, the columns of the rows, and what their checks have found."""
+
+    report: SinkReport
+    schema: pa.Schema | None
+    findings: CheckFindings = CheckFindings()
+
+
+def show_written(written: WrittenRows, *, statement_count: int = 1) -> dict[str, Any]:
     """Say what a task has written; the rows themselves are in the dataset."""
+    report, schema = written.report, written.schema
     return {
         "rows": [],
         "row_count": report.row_count,
@@ -39,6 +49,17 @@ def show_written(
         "statement_count": statement_count,
         "status": "ok",
         "written": codec.to_builtins(report),
+        **show_findings({"output": written.findings}),
+    }
+
+
+def show_findings(findings: Mapping[str, CheckFindings]) -> dict[str, Any]:
+    """Write what checks have found, by the name of the input or output, as results have it."""
+    reports = [report for item in findings.values() for report in item.reports]
+    diverted = {name: item.diverted for name, item in findings.items() if item.diverted}
+    return {
+        **({"checks": codec.to_builtins(reports)} if reports else {}),
+        **({"diverted": diverted} if diverted else {}),
     }
 
 
@@ -51,14 +72,25 @@ def show_rejects(rejects: Mapping[str, Rejects]) -> dict[str, Any]:
 
 
 def write_batches(
-    plan: SinkPlan, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
-) -> tuple[SinkReport, pa.Schema | None]:
-    """Write every batch and commit, once in all attempts; raises `DatasetProblem`. It blocks."""
+    plan: SinkPlan,
+    schema: pa.Schema,
+    batches: Iterator[pa.RecordBatch],
+    *,
+    read_keys: KeyReader = find_no_keys,
+) -> WrittenRows:
+    """Write every batch and commit, once in all attempts; raises `DatasetProblem`. It blocks.
+
+    An attempt that finds its task's commit reads no rows, and so checks none.
+    """
     sink = BatchSink(plan)
     earlier = sink.find_earlier()
     if earlier is not None:
-        return earlier, fit_schema(schema)
+        return WrittenRows(report=earlier, schema=fit_schema(schema))
     sink.set_schema(schema)
-    for batch in batches:
-        sink.write_batch(batch)
-    return sink.commit_rows(), sink.schema
+    scope = CheckScope(dataset="output", now=plan.now, read_keys=read_keys)
+    with open_checks(plan.sink.expect, scope) as checks:
+        checks.check_columns(schema)
+        for batch in batches:
+            sink.write_batch(checks.filter_batch(batch))
+        findings = checks.finish()
+        return WrittenRows(report=sink.commit_rows(), schema=sink.schema, findings=findings)

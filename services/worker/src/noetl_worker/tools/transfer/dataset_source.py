@@ -1,7 +1,8 @@
 """A dataset as the source of a transfer: its rows by columns, or as values."""
 
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
 from contextlib import aclosing
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -10,8 +11,10 @@ from noetl_chassis.blocking_work import run_in_thread
 from noetl_worker.datasets import plan_scan
 from noetl_worker.datasets.csv_rows import Rejects
 from noetl_worker.datasets.plan_scan import PlannedSource
+from noetl_worker.domain.check_reports import CheckFindings
 from noetl_worker.tools.calls.call import Call, CursorScanPort
 from noetl_worker.tools.tables import dataset_results, file_tables, transfer_rows
+from noetl_worker.tools.tables.row_checks import CheckScope, open_checks
 from noetl_worker.tools.tables.transfer_rows import RowWindow, TransferAim
 from noetl_worker.tools.transfer.column_copy import ColumnSink
 from noetl_worker.tools.transfer.postgres_target import PostgresTable
@@ -22,11 +25,13 @@ _NAME = "source"
 class SourceDataset:
     """A dataset whose rows are moved; every method raises `ToolFailure`."""
 
-    def __init__(self, planned: PlannedSource, call: Call) -> None:
+    def __init__(self, planned: PlannedSource, call: Call, now: datetime) -> None:
         self._planned = planned
+        self._now = now
         self._call = call
         self._rejects = Rejects()
-        self._rows = self._batches = 0
+        self._findings = CheckFindings()
+        self._rows_read = self._rows = self._batches = 0
 
     @property
     def schema(self) -> pa.Schema:
@@ -73,11 +78,21 @@ class SourceDataset:
     def iterate_blocking(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows as they are read; each step blocks."""
         with dataset_results.translate_problems(self._call, _NAME):
-            yield from plan_scan.iterate_source(self._planned, self._rejects)
+            yield from self._iterate_checked()
+
+    def _iterate_checked(self) -> Generator[pa.RecordBatch, None, None]:
+        """Yield the rows that stay; raises `DatasetProblem` at the end when a check is broken."""
+        scope = CheckScope(dataset=_NAME, now=self._now)
+        with open_checks(self._planned.plan.source.expect, scope) as checks:
+            checks.check_columns(self.schema)
+            for batch in plan_scan.iterate_source(self._planned, self._rejects):
+                self._rows_read += batch.num_rows
+                yield checks.filter_batch(batch)
+            self._findings = checks.finish()
 
     async def iterate_batches(self) -> AsyncGenerator[pa.RecordBatch, None]:
         """Yield the rows as they are read, each step in a thread."""
-        reading = plan_scan.iterate_source(self._planned, self._rejects)
+        reading = self._iterate_checked()
         try:
             while True:
                 with dataset_results.translate_problems(self._call, _NAME):
@@ -92,7 +107,16 @@ class SourceDataset:
 
     def _build_outcome(self, moved: int) -> dict[str, Any]:
         """Say what was moved."""
-        return {"rows_transferred": moved, "chunks": self._batches, "records_fetched": self._rows}
+        return {
+            "rows_transferred": moved,
+            "chunks": self._batches,
+            "records_fetched": self._rows_read,
+        }
+
+    @property
+    def findings(self) -> CheckFindings:
+        """Return what the checks of the rows have found, once all are read."""
+        return self._findings
 
     def add_rejects(self, outcome: dict[str, Any]) -> dict[str, Any]:
         """Say which rows did not fit, where such are left out."""

@@ -1,7 +1,7 @@
 """Datasets as ends of a transfer; in a target all of the rows are there at once, or none."""
 
-from collections.abc import AsyncGenerator, Iterable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from contextlib import ExitStack, aclosing, asynccontextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from noetl_worker.tools.duckdb.duckdb_session import DuckdbSession
 from noetl_worker.tools.duckdb.duckdb_tool import SessionThread
 from noetl_worker.tools.postgres import query_batches
 from noetl_worker.tools.tables import chunk_types, dataset_results, transfer_rows
+from noetl_worker.tools.tables.row_checks import Checks, CheckScope, NoChecks, open_checks
 from noetl_worker.tools.tables.transfer_rows import RowWindow
 from noetl_worker.tools.transfer.dataset_source import SourceDataset, map_batch, map_schema
 
@@ -38,6 +39,20 @@ class TargetDataset:
         self._plan = plan
         self._call = call
         self._mapping = mapping
+        self._checks: Checks = NoChecks()
+        self._source: SourceDataset | None = None
+
+    @asynccontextmanager
+    async def hold_checks(self) -> AsyncIterator[None]:
+        """Hold what checks the rows need while the block runs."""
+        scope = CheckScope(dataset="target", now=self._plan.now)
+        with ExitStack() as stack, self._translate_problems():
+            opening = open_checks(self._plan.sink.expect, scope)
+            self._checks = await run_in_thread(stack.enter_context, opening)
+            try:
+                yield
+            finally:
+                await run_in_thread(stack.close)
 
     async def find_earlier(self) -> dict[str, Any] | None:
         """Return the outcome of an attempt that has committed."""
@@ -52,6 +67,7 @@ class TargetDataset:
         def copy_rows(sign: StopSign) -> dict[str, Any]:
             return self._fill(source.schema, sign.iterate_until(source.iterate_blocking()))
 
+        self._source = source
         return source.add_rejects(await run_until_stopped(copy_rows))
 
     async def fill_from_postgres(
@@ -106,8 +122,7 @@ class TargetDataset:
         if self._sink.schema is None:
             raise _build_refusal("the source has no rows, so that nobody knows their columns")
         with self._translate_problems():
-            report = await run_in_thread(self._sink.commit_rows)
-        return {**_build_report(report), "chunks": chunks, "records_fetched": count}
+            return await run_in_thread(self._commit_rows, chunks, count)
 
     def _fill(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> dict[str, Any]:
         """Write batches, and commit them; it blocks."""
@@ -120,14 +135,26 @@ class TargetDataset:
         count = chunks = 0
         with self._translate_problems():
             self._sink.set_schema(mapped)
+            self._checks.check_columns(mapped)
         for batch in batches:
             with self._translate_problems():
-                self._sink.write_batch(map_batch(batch, mapped, self._mapping))
+                row_batch = map_batch(batch, mapped, self._mapping)
+                self._sink.write_batch(self._checks.filter_batch(row_batch))
             count += batch.num_rows
             chunks += 1
         with self._translate_problems():
-            report = self._sink.commit_rows()
-        return {**_build_report(report), "chunks": chunks, "records_fetched": count}
+            return self._commit_rows(chunks, count)
+
+    def _commit_rows(self, chunks: int, rows_read: int) -> dict[str, Any]:
+        """Commit the rows when nothing that must hold is broken."""
+        findings = {} if self._source is None else {"source": self._source.findings}
+        findings["target"] = self._checks.finish()
+        return {
+            **_build_report(self._sink.commit_rows()),
+            "chunks": chunks,
+            "records_fetched": rows_read,
+            **dataset_results.show_findings(findings),
+        }
 
     def _write_rows(self, rows: list[dict[str, Any]], kinds: Kinds) -> None:
         schema = self._sink.schema
@@ -140,8 +167,9 @@ class TargetDataset:
         )
         if schema is None:
             self._sink.set_schema(table.schema)
+            self._checks.check_columns(table.schema)
         for batch in table.combine_chunks().to_batches():
-            self._sink.write_batch(batch)
+            self._sink.write_batch(self._checks.filter_batch(batch))
 
     def _translate_problems(self) -> Any:
         return dataset_results.translate_problems(self._call, "target")
@@ -182,7 +210,8 @@ class DatasetEnds:
     async def open_source(self, end: Mapping[str, Any], auth: Any, call: Call) -> SourceDataset:
         """Find the files of a source; raises `ToolFailure`."""
         given = describe_end(end, auth)
-        return SourceDataset(await self._datasets.plan_source(given, call, field="source"), call)
+        planned = await self._datasets.plan_source(given, call, field="source")
+        return SourceDataset(planned, call, self._datasets.get_now())
 
     async def open_target(
         self,

@@ -155,6 +155,11 @@ class SparkMover:
         source, target = ends.source, ends.target
         if target["type"] != "postgres" or target.get("table") is None:
             raise _build_invalid_failure("engine spark writes into a 'table' of type postgres")
+        if source.get("expect") is not None:
+            raise _build_invalid_failure(
+                "engine spark of a transfer makes no checks: leave 'engine' out, or put 'expect' "
+                "into a task of kind spark"
+            )
         if source["type"] in ("postgres", DATASET):
             return
         if source["type"] != "data" or not references.is_reference(source.get("data")):

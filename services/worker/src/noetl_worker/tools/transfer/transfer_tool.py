@@ -37,7 +37,7 @@ from noetl_worker.tools.postgres.postgres_tool import BROKEN, PostgresTool, clas
 from noetl_worker.tools.postgres.row_windows import hold_session, read_windows
 from noetl_worker.tools.postgres.transactions import hold_transaction
 from noetl_worker.tools.postgres.value_types import UnfitValue
-from noetl_worker.tools.tables import file_tables, transfer_rows
+from noetl_worker.tools.tables import dataset_results, file_tables, transfer_rows
 from noetl_worker.tools.tables.transfer_rows import ChunkTarget, RowWindow, TransferAim
 from noetl_worker.tools.transfer import file_target, spark_mover
 from noetl_worker.tools.transfer.column_copy import copy_parquet_columns, copy_query_columns
@@ -151,6 +151,7 @@ class TransferTool:
         done = await target.find_earlier()
         if done is not None:
             return done
+        await stack.enter_async_context(target.hold_checks())
         if source["type"] == "postgres":
             credential = await self._postgres.resolve_credential(find_auth(source, call), call.site)
             return await target.fill_from_postgres(source, credential)
@@ -203,7 +204,8 @@ class TransferTool:
         )
         if columns is None:
             columns = await self._copy_windows(plan, call, held_ends, target)
-        return source.add_rejects(columns)
+        findings = dataset_results.show_findings({"source": source.findings})
+        return {**source.add_rejects(columns), **findings}
 
     async def _copy_windows(
         self, plan: TransferPlan, call: Call, held_ends: _HeldEnds, target: ChunkTarget

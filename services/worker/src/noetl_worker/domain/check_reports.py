@@ -1,0 +1,94 @@
+"""What the checks of a dataset have found: the same words for every engine that makes them."""
+
+from collections.abc import Container, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from noetl_playbook.model.expectations import Check, Expectations
+
+EXAMPLE_ROWS = 5
+DIVERTED_ROWS = 100
+_EXAMPLE_CHARACTERS = 600
+
+
+class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a check has found: how many rows break it, or what it has measured."""
+
+    dataset: str
+    check: str
+    is_met: bool
+    failed_rows: int | None = None
+    measured: Any = None
+
+
+class CheckFindings(msgspec.Struct, frozen=True, kw_only=True):
+    """What all checks of a dataset have found, and the first rows that were left out."""
+
+    reports: list[CheckReport] = []
+    diverted: list[dict[str, Any]] = []
+
+
+class Measures(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine has measured of a dataset.
+
+    `failed_rows` are those that break each check of rows, by its place, and `newest` the latest
+    moment of each column whose freshness counts, by the same.
+    """
+
+    row_count: int
+    now: datetime
+    failed_rows: dict[int, int] = {}
+    newest: dict[int, datetime | None] = {}
+
+
+def build_reports(dataset: str, checks: Sequence[Check], measures: Measures) -> list[CheckReport]:
+    """Judge what was measured, one report a check, in their order."""
+    return [_build_report(dataset, place, check, measures) for place, check in enumerate(checks)]
+
+
+def find_refused(
+    expected: Expectations, reports: Sequence[CheckReport], row_checks: Container[int]
+) -> int | None:
+    """Return the place of the check that ends the task, None where none does.
+
+    `row_checks` are the places of checks of single rows, whose rows can be diverted.
+    """
+    broken = [place for place, report in enumerate(reports) if not report.is_met]
+    if expected.on_fail == "warn":
+        return None
+    if expected.on_fail == "divert":
+        broken = [place for place in broken if place not in row_checks]
+    return broken[0] if broken else None
+
+
+def describe_failure(
+    report: CheckReport, row_count: int, examples: Sequence[dict[str, Any]] = ()
+) -> str:
+    """Say how a check is broken, without the name of the dataset."""
+    if report.failed_rows is None:
+        return f"{report.check} does not hold: it is {report.measured}"
+    text = f"{report.check} does not hold in {report.failed_rows} of {row_count} rows"
+    if not examples:
+        return text
+    return f"{text}, as {'; '.join(map(str, examples))[:_EXAMPLE_CHARACTERS]}"
+
+
+def _build_report(dataset: str, place: int, check: Check, measures: Measures) -> CheckReport:
+    if check.kind == "row_count":
+        rows = measures.row_count
+        is_met = (check.least is None or rows >= check.least) and (
+            check.most is None or rows <= check.most
+        )
+        return CheckReport(dataset=dataset, check=check.label, is_met=is_met, measured=rows)
+    if check.kind == "freshness":
+        newest = measures.newest.get(place)
+        age_s = None if newest is None else (measures.now - newest).total_seconds()
+        is_met = age_s is not None and age_s <= (check.within_s or 0)
+        moment = None if newest is None else newest.isoformat()
+        return CheckReport(dataset=dataset, check=check.label, is_met=is_met, measured=moment)
+    failed_rows = measures.failed_rows.get(place, 0)
+    return CheckReport(
+        dataset=dataset, check=check.label, is_met=failed_rows == 0, failed_rows=failed_rows
+    )

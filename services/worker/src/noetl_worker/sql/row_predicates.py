@@ -1,0 +1,34 @@
+"""Conditions over the columns of one row, checked by a parser of SQL before an engine has them."""
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+# What looks at more than rows at hand, or is no expression.
+REFUSED = {
+    exp.Query: "a subquery",
+    exp.SubqueryPredicate: "a subquery",
+    exp.AggFunc: "an aggregate",
+    exp.Window: "a window",
+    exp.Placeholder: "a parameter",
+    exp.Parameter: "a parameter",
+    exp.Star: "'*'",
+}
+
+
+class PredicateRefused(Exception):  # noqa: N818 - it says what became of a text
+    """A text is no condition over the columns of a row."""
+
+
+def check_predicate(text: str, dialect: str) -> None:
+    """Raise `PredicateRefused` for what is no condition over the columns of one row."""
+    try:
+        trees = sqlglot.parse(text, dialect=dialect)
+    except SqlglotError as problem:
+        raise PredicateRefused(f"it cannot be parsed: {str(problem).splitlines()[0]}") from problem
+    for node in trees[0].walk() if trees[0] is not None else ():
+        for kind, what in REFUSED.items():
+            if isinstance(node, kind):
+                raise PredicateRefused(f"it holds {what}, and looks at one row alone")
+    if len(trees) != 1 or not isinstance(trees[0], exp.Condition):
+        raise PredicateRefused("it must be one condition, as in amount > 0")

@@ -1,0 +1,93 @@
+"""Inputs of a DuckDB task whose rows are held to what is expected of them, before it begins."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+from msgspec import Struct
+
+from noetl_playbook.model.expectations import Expectations
+from noetl_playbook.templates.output_forms import sql_ident
+from noetl_worker.datasets.problems import DatasetProblem
+from noetl_worker.domain.check_reports import CheckFindings
+from noetl_worker.domain.failures import ToolFailure, build_error
+from noetl_worker.tools.calls.call import Call
+from noetl_worker.tools.duckdb.duckdb_session import DuckdbSession, QueryScan
+from noetl_worker.tools.tables import row_checks, stored_parts
+from noetl_worker.tools.tables.row_checks import CheckScope, KeyReader
+
+
+class CheckedInputs(Struct, frozen=True, kw_only=True):
+    """The tables and data sets that a task reads, and what checks have found in them."""
+
+    views: Mapping[str, Any]
+    findings: dict[str, CheckFindings] = {}
+
+    def build_key_reader(self, session: DuckdbSession) -> KeyReader:
+        """Return what reads a column of an input; other tables of the session are none."""
+
+        def read_keys(name: str, column: str) -> Iterable[pa.RecordBatch] | None:
+            if name not in self.views:
+                return None
+            if column not in self.views[name].schema.names:
+                text = f"expect.foreign_key: input '{name}' has no column '{column}'"
+                raise DatasetProblem("validation", text)
+            query = f"SELECT {sql_ident(column)} FROM {sql_ident(name)}"  # noqa: S608 - quoted names
+            return _scan_query(session, query).batches
+
+        return read_keys
+
+
+def check_inputs(
+    session: DuckdbSession,
+    views: Mapping[str, Any],
+    expected: Mapping[str, Expectations],
+    now: datetime,
+) -> CheckedInputs:
+    """Check registered inputs, and leave out the rows that are to be diverted.
+
+    Raises `DatasetProblem` for rows that break what must hold, and `ToolFailure`. It blocks.
+    """
+    inputs = CheckedInputs(views=views)
+    findings: dict[str, CheckFindings] = {}
+    for name, expectations in expected.items():
+        scope = CheckScope(
+            dataset=f"input '{name}'", now=now, read_keys=inputs.build_key_reader(session)
+        )
+        with _name_input(name), row_checks.open_checks(expectations, scope) as checks:
+            scan = _scan_query(session, f"SELECT * FROM {sql_ident(name)}")  # noqa: S608 - a quoted name
+            checks.check_columns(scan.schema)
+            for batch in scan.batches:
+                checks.filter_batch(batch)
+            findings[name] = checks.finish()
+    for name, found in findings.items():
+        if found.diverted:
+            condition = row_checks.write_conditions(expected[name])
+            session.narrow_table(name, views[name], condition)
+    return CheckedInputs(views=views, findings=findings)
+
+
+@contextmanager
+def translate_check_problems(call: Call) -> Iterator[None]:
+    """Turn what checks of inputs raise into the failure of a task."""
+    try:
+        yield
+    except DatasetProblem as problem:
+        error = build_error(problem.kind, problem.message, source=call.kind)
+        raise ToolFailure(error) from problem
+
+
+@contextmanager
+def _name_input(name: str) -> Iterator[None]:
+    try:
+        yield
+    except DatasetProblem as problem:
+        raise DatasetProblem(problem.kind, f"input '{name}': {problem.message}") from problem
+
+
+def _scan_query(session: DuckdbSession, query: str) -> QueryScan:
+    scan = session.scan_query(query, [], size=stored_parts.BATCH_ROWS)
+    assert scan is not None, "a SELECT has rows"
+    return scan

@@ -1,0 +1,345 @@
+"""Holds the rows of a dataset to what is expected of them, while they pass by.
+
+A database of DuckDB that no task can reach evaluates the conditions of each batch, and keeps the
+values that are compared with those of other rows: where they are many, on disk.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+
+from noetl_playbook.model.expectations import Check, Expectations
+from noetl_playbook.templates.output_forms import sql_ident, sql_literal
+from noetl_storage.process.scratch import hold_scratch_folder
+from noetl_worker.datasets.problems import DatasetProblem
+from noetl_worker.domain.check_reports import (
+    DIVERTED_ROWS,
+    EXAMPLE_ROWS,
+    CheckFindings,
+    Measures,
+    build_reports,
+    describe_failure,
+    find_refused,
+)
+from noetl_worker.domain.failures import format_problem
+from noetl_worker.sql.row_predicates import PredicateRefused, check_predicate
+from noetl_worker.tools.tables import duckdb_types, file_tables
+
+# The values of a column of another input, by the name of both: None where there is no such input.
+KeyReader = Callable[[str, str], Iterable[pa.RecordBatch] | None]
+
+
+def find_no_keys(_input: str, _column: str) -> None:
+    """Say that a task has no inputs whose keys could be compared with."""
+
+
+_BATCH = "rows_of_batch"
+_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "python_enable_replacements": "false",
+    "memory_limit": "256MB",
+    # Conditions are read in the order of the rows.
+    "threads": "1",
+}
+_LOCKS = ("TimeZone='UTC'", "enable_external_access=false", "lock_configuration=true")
+
+
+class CheckScope(Struct, frozen=True, kw_only=True):
+    """What a dataset is called, the moment that freshness is measured from, and other inputs."""
+
+    dataset: str
+    now: datetime
+    read_keys: KeyReader = find_no_keys
+
+
+class RowChecks:
+    """The checks of one dataset; every method blocks and raises `DatasetProblem`."""
+
+    def __init__(self, expected: Expectations, scope: CheckScope, folder: str) -> None:
+        self._expected = expected
+        self._scope = scope
+        self._conditions = {
+            place: _write_condition(check)
+            for place, check in enumerate(expected.checks)
+            if check.kind in _CONDITIONS
+        }
+        self._row_count = 0
+        self._failed_rows = dict.fromkeys(self._conditions, 0)
+        self._newest: dict[int, datetime | None] = {}
+        self._examples: dict[int, list[dict[str, Any]]] = {}
+        self._diverted: list[dict[str, Any]] = []
+        self._columns: set[str] = set()
+        self._connection = duckdb.connect(
+            ":memory:", config={**_SETTINGS, "temp_directory": folder}
+        )
+        for setting in _LOCKS:
+            self._connection.execute(f"SET GLOBAL {setting}")
+
+    def close(self) -> None:
+        """Forget the values that were kept."""
+        self._connection.close()
+
+    def check_columns(self, schema: pa.Schema) -> None:
+        """Raise `DatasetProblem` for a check of a column that is not there."""
+        for check in self._expected.checks:
+            missing = [name for name in check.columns if name not in schema.names]
+            if missing:
+                text = (
+                    f"expect.{check.kind} names '{missing[0]}', which is no column: it has "
+                    f"{', '.join(schema.names[:20])}"
+                )
+                raise DatasetProblem("validation", text)
+
+    def filter_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Measure some rows, and return those that stay."""
+        if not batch.num_rows:
+            return batch
+        with _translate_errors():
+            table = duckdb_types.fit_input(self._scope.dataset, pa.Table.from_batches([batch]))
+            self._connection.register(_BATCH, table)
+            is_first = not self._row_count
+            self._row_count += batch.num_rows
+            for place, check in enumerate(self._expected.checks):
+                if check.kind in ("unique", "foreign_key"):
+                    self._keep_values(place, check, is_first=is_first)
+                elif check.kind == "freshness":
+                    self._note_newest(place, check)
+            return self._apply_conditions(batch)
+
+    def finish(self) -> CheckFindings:
+        """Judge all rows; raises `DatasetProblem` for rows that break what must hold."""
+        checks = self._expected.checks
+        with _translate_errors():
+            for place, check in enumerate(checks):
+                if check.kind == "unique":
+                    self._count_repeated(place, check)
+                elif check.kind == "foreign_key":
+                    self._count_orphans(place, check)
+        measures = Measures(
+            row_count=self._row_count,
+            now=self._scope.now,
+            failed_rows=self._failed_rows,
+            newest=self._newest,
+        )
+        reports = build_reports(self._scope.dataset, checks, measures)
+        refused = find_refused(self._expected, reports, self._conditions)
+        if refused is not None:
+            examples = self._examples.get(refused, [])
+            text = describe_failure(reports[refused], self._row_count, examples)
+            raise DatasetProblem("assertion", text)
+        return CheckFindings(reports=reports, diverted=self._diverted)
+
+    @property
+    def _is_diverting(self) -> bool:
+        return self._expected.on_fail == "divert"
+
+    def _apply_conditions(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not self._conditions:
+            return batch
+        columns = ", ".join(
+            f"{condition} AS c{place}" for place, condition in self._conditions.items()
+        )
+        # The columns are those of the text above: of users there are names, quoted, and predicates,
+        # which were parsed.
+        flags = self._read_table(f"SELECT {columns} FROM {_BATCH}")  # noqa: S608 - as the comment says
+        keep = None
+        for place in self._conditions:
+            is_met = flags.column(f"c{place}").combine_chunks()
+            failed = is_met.false_count
+            if failed:
+                self._failed_rows[place] += failed
+                self._add_examples(place, batch, is_met)
+            keep = is_met if keep is None else pc.and_(keep, is_met)
+        assert keep is not None, "there is a condition"
+        if not self._is_diverting or not keep.false_count:
+            return batch
+        room = DIVERTED_ROWS - len(self._diverted)
+        self._diverted += _read_rows(batch.filter(pc.invert(keep)), room)
+        return batch.filter(keep)
+
+    def _add_examples(self, place: int, batch: pa.RecordBatch, is_met: pa.BooleanArray) -> None:
+        examples = self._examples.setdefault(place, [])
+        room = EXAMPLE_ROWS - len(examples)
+        if room:
+            examples += _read_rows(batch.filter(pc.invert(is_met)), room)
+
+    def _keep_values(self, place: int, check: Check, *, is_first: bool) -> None:
+        """Keep the values that are compared with those of other rows; null is like none."""
+        names = [sql_ident(name) for name in check.columns]
+        columns = ", ".join(f"{name} AS v{number}" for number, name in enumerate(names))
+        whole = " AND ".join(f"{name} IS NOT NULL" for name in names)
+        rows = f"SELECT {columns} FROM {_BATCH} WHERE {whole}"  # noqa: S608 - quoted names
+        head = f"CREATE TABLE k{place} AS" if is_first else f"INSERT INTO k{place}"
+        self._connection.execute(f"{head} {rows}")
+
+    def _note_newest(self, place: int, check: Check) -> None:
+        column = sql_ident(check.columns[0])
+        # Seconds since 1970: a moment would come back in the zone of this machine.
+        moment = f"SELECT epoch(max(CAST({column} AS TIMESTAMPTZ))) FROM {_BATCH}"  # noqa: S608 - a quoted name
+        (seconds,) = self._connection.execute(moment).fetchall()[0]
+        known = self._newest.get(place)
+        newest = None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+        moments = [moment for moment in (known, newest) if moment is not None]
+        self._newest[place] = max(moments, default=None)
+
+    def _count_repeated(self, place: int, check: Check) -> None:
+        if not self._row_count:
+            return
+        values = ", ".join(f"v{number}" for number in range(len(check.columns)))
+        groups = f"SELECT {values}, count(*) AS n FROM k{place} GROUP BY {values} HAVING n > 1"  # noqa: S608 - numbers
+        counted = f"SELECT coalesce(sum(n - 1), 0)::BIGINT FROM ({groups})"  # noqa: S608 - as above
+        (repeated,) = self._connection.execute(counted).fetchall()[0]
+        self._failed_rows[place] = repeated
+        if repeated:
+            self._read_examples(place, check, f"FROM ({groups})")
+
+    def _count_orphans(self, place: int, check: Check) -> None:
+        batches = self._scope.read_keys(str(check.other), str(check.other_key))
+        if batches is None:
+            text = f"expect.foreign_key is of '{check.other}', which is no input of the task"
+            raise DatasetProblem("validation", text)
+        if not self._row_count:
+            return
+        orphans = f"FROM k{place}"
+        for number, batch in enumerate(batches):
+            self._connection.register(_BATCH, pa.Table.from_batches([batch.rename_columns(["o"])]))
+            head = f"INSERT INTO o{place}" if number else f"CREATE TABLE o{place} AS"
+            self._connection.execute(f"{head} SELECT DISTINCT o FROM {_BATCH}")  # noqa: S608 - numbers
+            orphans = f"FROM k{place} ANTI JOIN o{place} ON v0 = o"
+        (count,) = self._connection.execute(f"SELECT count(*) {orphans}").fetchall()[0]
+        self._failed_rows[place] = count
+        if count:
+            self._read_examples(place, check, orphans)
+
+    def _read_table(self, query: str) -> pa.Table:
+        table: pa.Table = self._connection.sql(query).to_arrow_table()
+        return table
+
+    def _read_examples(self, place: int, check: Check, source: str) -> None:
+        columns = ", ".join(
+            f"v{number} AS {sql_ident(name)}" for number, name in enumerate(check.columns)
+        )
+        # The columns are quoted names, and the source is written above.
+        query = f"SELECT {columns} {source} ORDER BY ALL LIMIT {EXAMPLE_ROWS}"
+        table = self._read_table(query)
+        self._examples[place] = [
+            row for batch in table.to_batches() for row in _read_rows(batch, EXAMPLE_ROWS)
+        ]
+
+
+class NoChecks:
+    """The checks of a dataset of which nothing is expected."""
+
+    def check_columns(self, schema: pa.Schema) -> None:
+        """Allow all columns."""
+
+    def filter_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return all rows."""
+        return batch
+
+    def finish(self) -> CheckFindings:
+        """Find nothing."""
+        return CheckFindings()
+
+
+Checks = RowChecks | NoChecks
+
+
+@contextmanager
+def open_checks(expected: Expectations | None, scope: CheckScope) -> Iterator[Checks]:
+    """Hold the checks of a dataset, and the disk that they may need, while the block runs."""
+    if expected is None:
+        yield NoChecks()
+        return
+    with ExitStack() as stack:
+        folder = stack.enter_context(hold_scratch_folder("checks"))
+        with _translate_errors():
+            checks = RowChecks(expected, scope, str(folder))
+        stack.callback(checks.close)
+        yield checks
+
+
+def write_conditions(expected: Expectations) -> str:
+    """Write in SQL what all checks of single rows demand; raises `DatasetProblem`."""
+    checks = [check for check in expected.checks if check.kind in _CONDITIONS]
+    return " AND ".join(map(_write_condition, checks))
+
+
+def _write_condition(check: Check) -> str:
+    """Write what holds for each row, false where it is not known."""
+    return f"coalesce(({_CONDITIONS[check.kind](check)}), false)"
+
+
+def _write_not_null(check: Check) -> str:
+    return f"{sql_ident(check.columns[0])} IS NOT NULL"
+
+
+def _write_range(check: Check) -> str:
+    column = sql_ident(check.columns[0])
+    bounds = []
+    if check.least is not None:
+        bounds.append(f"{column} >= {sql_literal(check.least)}")
+    if check.most is not None:
+        bounds.append(f"{column} <= {sql_literal(check.most)}")
+    return f"{column} IS NULL OR ({' AND '.join(bounds)})"
+
+
+def _write_regex(check: Check) -> str:
+    column = sql_ident(check.columns[0])
+    pattern = sql_literal(check.pattern)
+    return f"{column} IS NULL OR regexp_full_match(CAST({column} AS VARCHAR), {pattern})"
+
+
+def _write_in(check: Check) -> str:
+    column = sql_ident(check.columns[0])
+    values = ", ".join(map(sql_literal, check.values))
+    return f"{column} IS NULL OR {column} IN ({values})"
+
+
+def _write_predicate(check: Check) -> str:
+    text = str(check.predicate)
+    try:
+        check_predicate(text, "duckdb")
+    except PredicateRefused as problem:
+        raise DatasetProblem(
+            "validation", f"expect.predicate '{text[:80]}': {problem}"
+        ) from problem
+    # A comment at its end ends with the line.
+    return f"{text}\n"
+
+
+_CONDITIONS: dict[str, Callable[[Check], str]] = {
+    "not_null": _write_not_null,
+    "range": _write_range,
+    "regex": _write_regex,
+    "in": _write_in,
+    "predicate": _write_predicate,
+}
+
+
+def _read_rows(batch: pa.RecordBatch, rows_max: int) -> list[dict[str, Any]]:
+    rows = batch.slice(0, rows_max)
+    return file_tables.build_rows(rows, [""] * rows.num_columns)
+
+
+@contextmanager
+def _translate_errors() -> Iterator[None]:
+    """Turn what DuckDB says of a condition into a problem of the dataset."""
+    try:
+        yield
+    except duckdb.OutOfMemoryException as problem:
+        text = (
+            f"expect: the values to compare exceed the space for them: {format_problem(problem)}: "
+            "check fewer columns, or check in a task of kind spark"
+        )
+        raise DatasetProblem("payload_too_large", text) from problem
+    except duckdb.Error as problem:
+        raise DatasetProblem("validation", f"expect: {format_problem(problem)}") from problem

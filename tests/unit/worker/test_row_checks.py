@@ -1,0 +1,188 @@
+"""Checks of rows that pass by in batches, against a plain count of the same rows."""
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from noetl_playbook.model.expectations import parse_expectations
+from noetl_worker.domain.check_reports import CheckFindings
+from noetl_worker.datasets.problems import DatasetProblem
+from noetl_worker.tools.tables.row_checks import CheckScope, open_checks
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+SCHEMA = pa.schema([("id", pa.int64()), ("amount", pa.int64()), ("code", pa.string())])
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "id": st.none() | st.integers(0, 5),
+            "amount": st.none() | st.integers(-2, 2),
+            "code": st.none() | st.sampled_from(["a", "b", "b\n", "", "'"]),
+        }
+    ),
+    max_size=12,
+)
+
+
+def check_rows(
+    expect: dict[str, Any],
+    rows: Iterable[dict[str, Any]],
+    *,
+    size: int = 3,
+    schema: pa.Schema = SCHEMA,
+    keys: dict[str, list[Any]] | None = None,
+) -> tuple[list[dict[str, Any]], CheckFindings]:
+    """Pass rows through the checks, so many at a time; return those that stay."""
+
+    def read_keys(name: str, column: str) -> list[pa.RecordBatch] | None:
+        if keys is None or name not in keys:
+            return None
+        return [pa.RecordBatch.from_pydict({column: keys[name]})]
+
+    scope = CheckScope(dataset="output", now=NOW, read_keys=read_keys)
+    whole = pa.Table.from_pylist(list(rows), schema=schema)
+    left: list[dict[str, Any]] = []
+    with open_checks(parse_expectations(expect), scope) as checks:
+        checks.check_columns(schema)
+        for batch in whole.to_batches(max_chunksize=size):
+            left += checks.filter_batch(batch).to_pylist()
+        return left, checks.finish()
+
+
+@settings(max_examples=30)
+@given(rows=ROWS, size=st.integers(1, 5))
+def test_every_check_counts_what_a_plain_loop_counts(rows: list[dict[str, Any]], size: int) -> None:
+    expect = {
+        "not_null": ["id"],
+        "unique": [["id", "amount"]],
+        "range": {"amount": {"min": -1, "max": 1}},
+        "regex": {"code": "[ab]?"},
+        "in": {"code": ["a", "'"]},
+        "predicate": "amount > 0 OR id = 1 -- as agreed",
+        "row_count": {"max": 6},
+        "foreign_key": {"column": "id", "of": "known", "key": "k"},
+        "on_fail": "warn",
+    }
+    left, findings = check_rows(expect, rows, size=size, keys={"known": [1, 2, 2]})
+    pairs = Counter(
+        (row["id"], row["amount"])
+        for row in rows
+        if row["id"] is not None and row["amount"] is not None
+    )
+    failed = {
+        "not_null id": sum(row["id"] is None for row in rows),
+        "unique id, amount": sum(count - 1 for count in pairs.values()),
+        "range amount": sum(row["amount"] in {-2, 2} for row in rows),
+        "regex code": sum(row["code"] in {"b\n", "'"} for row in rows),
+        "in code": sum(row["code"] in {"b", "b\n", ""} for row in rows),
+        "predicate amount > 0 OR id = 1 -- as agreed": sum(
+            not ((row["amount"] or 0) > 0 or row["id"] == 1) for row in rows
+        ),
+        "foreign_key id": sum(row["id"] not in {None, 1, 2} for row in rows),
+    }
+    assert left == rows
+    reports = {report.check: report for report in findings.reports}
+    assert {name: reports[name].failed_rows for name in failed} == failed
+    assert all(reports[name].is_met == (count == 0) for name, count in failed.items())
+    assert (reports["row_count"].measured, reports["row_count"].is_met) == (
+        len(rows),
+        len(rows) <= 6,
+    )
+
+
+@settings(max_examples=30)
+@given(rows=ROWS, size=st.integers(1, 5))
+def test_diverted_rows_are_those_that_break_a_check(rows: list[dict[str, Any]], size: int) -> None:
+    expect = {"not_null": ["id"], "range": {"amount": {"min": 0}}, "on_fail": "divert"}
+    left, findings = check_rows(expect, rows, size=size)
+
+    def is_right(row: dict[str, Any]) -> bool:
+        return row["id"] is not None and (row["amount"] is None or row["amount"] >= 0)
+
+    assert left == [row for row in rows if is_right(row)]
+    assert findings.diverted == [row for row in rows if not is_right(row)]
+
+
+def test_a_broken_check_names_its_rows() -> None:
+    rows = [{"id": number, "amount": number - 7} for number in range(10)]
+    with pytest.raises(DatasetProblem) as refused:
+        check_rows({"range": {"amount": {"min": 0}}}, rows)
+    assert refused.value.kind == "assertion"
+    assert refused.value.message.startswith(
+        "range amount does not hold in 7 of 10 rows, as {'id': 0, 'amount': -7, 'code': None}"
+    )
+    with pytest.raises(DatasetProblem, match=r"unique id .* 1 of 2 rows, as .*'id': 4"):
+        check_rows({"unique": "id"}, [{"id": 4}, {"id": 4}])
+
+
+def test_what_is_no_check_of_single_rows_fails_where_rows_are_diverted() -> None:
+    expect = {"unique": "id", "not_null": "amount", "on_fail": "divert"}
+    with pytest.raises(DatasetProblem, match="unique id does not hold"):
+        check_rows(expect, [{"id": 1, "amount": None}, {"id": 1, "amount": 1}])
+
+
+def test_only_the_first_diverted_rows_are_shown_and_all_are_left_out() -> None:
+    expect = {"not_null": "id", "on_fail": "divert"}
+    left, findings = check_rows(expect, [{"id": None}] * 250 + [{"id": 1}], size=40)
+    assert (len(left), len(findings.diverted), findings.reports[0].failed_rows) == (1, 100, 250)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "newest"),
+    [
+        (
+            pa.timestamp("us", "UTC"),
+            [datetime(2026, 1, 1, 23, 30, tzinfo=UTC), None],
+            "2026-01-01T23:30",
+        ),
+        (pa.timestamp("ns"), [datetime(2026, 1, 1, 20, tzinfo=UTC)], "2026-01-01T20"),
+        (pa.date32(), [date(2026, 1, 2)], "2026-01-02T00"),
+        (pa.string(), ["2026-01-01 23:30:00", "2025-01-01"], "2026-01-01T23:30"),
+        (pa.timestamp("s"), [None], None),
+        (pa.timestamp("s"), [], None),
+    ],
+)
+def test_the_newest_moment_counts_in_every_type(
+    kind: pa.DataType, values: list[Any], newest: str | None
+) -> None:
+    expect = {"freshness": {"column": "at", "within": "1h"}, "on_fail": "warn"}
+    rows = [{"at": value} for value in values]
+    _, findings = check_rows(expect, rows, size=1, schema=pa.schema([("at", kind)]))
+    (report,) = findings.reports
+    assert str(report.measured).startswith(str(newest))
+    assert report.is_met == (newest is not None and newest >= "2026-01-01T23")
+
+
+@pytest.mark.parametrize(
+    ("expect", "told"),
+    [
+        ({"not_null": "nope"}, "names 'nope', which is no column: it has id, amount, code"),
+        ({"predicate": "(SELECT true)"}, "it holds a subquery"),
+        ({"predicate": "count(*) > 0"}, "it holds an aggregate"),
+        ({"predicate": "id > 0; DROP TABLE k0"}, "it must be one condition"),
+        ({"predicate": "id > 0) OR (true"}, "cannot be parsed"),
+        ({"predicate": "nope > 0"}, "nope"),
+        ({"predicate": "getenv('HOME') = ''"}, "getenv"),
+        ({"range": {"code": {"min": 1}}}, "Cannot compare values"),
+        ({"regex": {"code": "("}}, "missing"),
+        ({"foreign_key": {"column": "id", "of": "p", "key": "k"}}, "which is no input of the task"),
+    ],
+)
+def test_what_cannot_be_checked_is_refused(expect: dict[str, Any], told: str) -> None:
+    with pytest.raises(DatasetProblem) as refused:
+        check_rows(expect, [{"id": 1, "code": "x"}])
+    assert refused.value.kind == "validation"
+    assert told in refused.value.message
+
+
+def test_a_dataset_without_rows_is_checked() -> None:
+    expect = {"unique": "id", "not_null": "id", "row_count": {"min": 1}}
+    with pytest.raises(DatasetProblem, match="row_count does not hold: it is 0"):
+        check_rows(expect, [])
+    with pytest.raises(DatasetProblem, match="is no column"):
+        check_rows({"unique": "nope"}, [])
