@@ -354,6 +354,14 @@ async def test_each_approval_of_an_execution_is_due_once(stores: Stores) -> None
         assert await stores.notifications.send_notification(one, a_request(one))
         assert not await stores.notifications.send_notification(one, a_request(one))
     assert await list_waiting(stores) == []
+    # A projection that is built anew shows the approvals again.
+    rows = {
+        surface: await stores.projections.list_rows(surface, execution)
+        for surface in ("execution", "command")
+    }
+    await stores.projections.clear_execution(execution)
+    await project(stores, execution, **rows)
+    assert await list_waiting(stores) == []
 
 
 async def test_who_may_decide_until_when_and_where_is_told(stores: Stores) -> None:
