@@ -41,7 +41,7 @@ HOMES_BY_LIBRARY = {
     "azure": {"noetl_storage.payloads.azure"},
     "boto3": {"noetl_storage.payloads", "noetl_worker.keychain"},
     "cryptography": {"noetl_chassis.seals"},
-    "duckdb": {"noetl_worker.tools.duckdb"},
+    "duckdb": {"noetl_worker.tools.duckdb", "noetl_worker.tools.tables.row_checks"},
     "google": {"noetl_storage.payloads.gcs"},
     "joserfc": {"noetl_planner.identity"},
     "keyring": {"noetl_cli.identity"},

@@ -528,6 +528,13 @@ async def test_a_process_that_cannot_be_started_leaves_no_home(
 )
 async def test_files_of_any_kind_are_gone_at_the_next_call(worker: Bench, leave: str) -> None:
     home = "os.chdir(os.environ['HOME'])\n"
-    first = await run(worker, f"{home}{leave}\nreturn os.environ['HOME']")
-    second = await run(worker, f"{home}return [os.environ['HOME'], os.listdir()]")
-    assert second.data == [first.data, []]
+
+    async def is_the_same_home_empty() -> bool:
+        first = await run(worker, f"{home}{leave}\nreturn os.environ['HOME']")
+        second = await run(worker, f"{home}return [os.environ['HOME'], os.listdir()]")
+        there, entries = second.data
+        assert entries == []
+        # On a busy machine a process whose output is late is replaced, and its home with it.
+        return bool(there == first.data)
+
+    await eventually(is_the_same_home_empty)

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noetl_playbook.model.expectations import parse_expectations
-from noetl_worker.domain.check_reports import CheckFindings
 from noetl_worker.datasets.problems import DatasetProblem
+from noetl_worker.domain.check_reports import CheckFindings
 from noetl_worker.tools.tables.row_checks import CheckScope, open_checks
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

@@ -13,10 +13,13 @@ from noetl_playbook.templates.output_forms import sql_ident
 from noetl_worker.datasets.problems import DatasetProblem
 from noetl_worker.domain.check_reports import CheckFindings
 from noetl_worker.domain.failures import ToolFailure, build_error
+from noetl_worker.sql import queries
 from noetl_worker.tools.calls.call import Call
 from noetl_worker.tools.duckdb.duckdb_session import DuckdbSession, QueryScan
 from noetl_worker.tools.tables import row_checks, stored_parts
 from noetl_worker.tools.tables.row_checks import CheckScope, KeyReader
+
+_QUERIES = queries.load_queries(__package__, "checked_inputs")
 
 
 class CheckedInputs(Struct, frozen=True, kw_only=True):
@@ -34,7 +37,7 @@ class CheckedInputs(Struct, frozen=True, kw_only=True):
             if column not in self.views[name].schema.names:
                 text = f"expect.foreign_key: input '{name}' has no column '{column}'"
                 raise DatasetProblem("validation", text)
-            query = f"SELECT {sql_ident(column)} FROM {sql_ident(name)}"  # noqa: S608 - quoted names
+            query = _QUERIES["read_keys"].format(column=sql_ident(column), input=sql_ident(name))
             return _scan_query(session, query).batches
 
         return read_keys
@@ -57,15 +60,14 @@ def check_inputs(
             dataset=f"input '{name}'", now=now, read_keys=inputs.build_key_reader(session)
         )
         with _name_input(name), row_checks.open_checks(expectations, scope) as checks:
-            scan = _scan_query(session, f"SELECT * FROM {sql_ident(name)}")  # noqa: S608 - a quoted name
+            scan = _scan_query(session, _QUERIES["read_rows"].format(input=sql_ident(name)))
             checks.check_columns(scan.schema)
             for batch in scan.batches:
                 checks.filter_batch(batch)
             findings[name] = checks.finish()
     for name, found in findings.items():
         if found.diverted:
-            condition = row_checks.write_conditions(expected[name])
-            session.narrow_table(name, views[name], condition)
+            _narrow_input(session, name, views[name], expected[name])
     return CheckedInputs(views=views, findings=findings)
 
 
@@ -77,6 +79,21 @@ def translate_check_problems(call: Call) -> Iterator[None]:
     except DatasetProblem as problem:
         error = build_error(problem.kind, problem.message, source=call.kind)
         raise ToolFailure(error) from problem
+
+
+def _narrow_input(
+    session: DuckdbSession, name: str, table: Any, expectations: Expectations
+) -> None:
+    """Leave out the rows that do not meet a check of single rows."""
+    whole = f"{name} before its checks"
+    session.unregister_table(name)
+    session.register_table(whole, table)
+    query = _QUERIES["narrow_input"].format(
+        input=sql_ident(name),
+        whole=sql_ident(whole),
+        condition=row_checks.write_conditions(expectations),
+    )
+    session.fetch_rows(query, [])
 
 
 @contextmanager

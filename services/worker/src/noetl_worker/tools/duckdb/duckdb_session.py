@@ -16,7 +16,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from noetl_contracts.errors import ErrorObject
-from noetl_playbook.templates.output_forms import sql_ident, sql_literal
+from noetl_playbook.templates.output_forms import sql_literal
 from noetl_worker.domain.failures import ToolFailure, build_error, format_problem
 from noetl_worker.keychain.credential_vault import Credential
 from noetl_worker.sql.sql_statements import Statement
@@ -136,18 +136,9 @@ class DuckdbSession:
         if (stop := getattr(table, "stop_scans", None)) is not None:
             self._scan_stops.append(stop)
 
-    def narrow_table(self, name: str, table: Any, condition: str) -> None:
-        """Leave out the rows of a registered table that do not meet a condition."""
-        whole = f"{name} before its checks"
-        with _translate_errors():
-            connection = self._get_connection()
-            connection.unregister(name)
-            connection.register(whole, duckdb_types.fit_input(name, table))
-            # Names are quoted, and a predicate of the user was parsed.
-            connection.execute(
-                f"CREATE TEMP VIEW {sql_ident(name)} AS "  # noqa: S608 - as the comment says
-                f"SELECT * FROM {sql_ident(whole)} WHERE {condition}"
-            )
+    def unregister_table(self, name: str) -> None:
+        """Forget a registered table."""
+        self._get_connection().unregister(name)
 
     def fetch_rows(self, text: str, values: list[Any]) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows as they are; raises `ToolFailure`."""

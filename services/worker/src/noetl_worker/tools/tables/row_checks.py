@@ -28,6 +28,7 @@ from noetl_worker.domain.check_reports import (
     find_refused,
 )
 from noetl_worker.domain.failures import format_problem
+from noetl_worker.sql import queries
 from noetl_worker.sql.row_predicates import PredicateRefused, check_predicate
 from noetl_worker.tools.tables import duckdb_types, file_tables
 
@@ -39,6 +40,8 @@ def find_no_keys(_input: str, _column: str) -> None:
     """Say that a task has no inputs whose keys could be compared with."""
 
 
+# Parts of statements are quoted names, literals, and predicates that were parsed.
+_QUERIES = queries.load_queries(__package__, "row_checks")
 _BATCH = "rows_of_batch"
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": "false",
@@ -144,12 +147,10 @@ class RowChecks:
     def _apply_conditions(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if not self._conditions:
             return batch
-        columns = ", ".join(
-            f"{condition} AS c{place}" for place, condition in self._conditions.items()
+        conditions = ", ".join(
+            f"{condition} as c{place}" for place, condition in self._conditions.items()
         )
-        # The columns are those of the text above: of users there are names, quoted, and predicates,
-        # which were parsed.
-        flags = self._read_table(f"SELECT {columns} FROM {_BATCH}")  # noqa: S608 - as the comment says
+        flags = self._read_table(_QUERIES["judge_rows"].format(conditions=conditions, batch=_BATCH))
         keep = None
         for place in self._conditions:
             is_met = flags.column(f"c{place}").combine_chunks()
@@ -174,17 +175,17 @@ class RowChecks:
     def _keep_values(self, place: int, check: Check, *, is_first: bool) -> None:
         """Keep the values that are compared with those of other rows; null is like none."""
         names = [sql_ident(name) for name in check.columns]
-        columns = ", ".join(f"{name} AS v{number}" for number, name in enumerate(names))
-        whole = " AND ".join(f"{name} IS NOT NULL" for name in names)
-        rows = f"SELECT {columns} FROM {_BATCH} WHERE {whole}"  # noqa: S608 - quoted names
-        head = f"CREATE TABLE k{place} AS" if is_first else f"INSERT INTO k{place}"
-        self._connection.execute(f"{head} {rows}")
+        query = _QUERIES["begin_values" if is_first else "add_values"].format(
+            kept=f"k{place}",
+            values=", ".join(f"{name} as v{number}" for number, name in enumerate(names)),
+            batch=_BATCH,
+            is_whole=" and ".join(f"{name} is not null" for name in names),
+        )
+        self._connection.execute(query)
 
     def _note_newest(self, place: int, check: Check) -> None:
         column = sql_ident(check.columns[0])
-        # Seconds since 1970: a moment would come back in the zone of this machine.
-        moment = f"SELECT epoch(max(CAST({column} AS TIMESTAMPTZ))) FROM {_BATCH}"  # noqa: S608 - a quoted name
-        (seconds,) = self._connection.execute(moment).fetchall()[0]
+        seconds = self._read_value("find_newest", column=column, batch=_BATCH)
         known = self._newest.get(place)
         newest = None if seconds is None else datetime.fromtimestamp(seconds, UTC)
         moments = [moment for moment in (known, newest) if moment is not None]
@@ -194,12 +195,10 @@ class RowChecks:
         if not self._row_count:
             return
         values = ", ".join(f"v{number}" for number in range(len(check.columns)))
-        groups = f"SELECT {values}, count(*) AS n FROM k{place} GROUP BY {values} HAVING n > 1"  # noqa: S608 - numbers
-        counted = f"SELECT coalesce(sum(n - 1), 0)::BIGINT FROM ({groups})"  # noqa: S608 - as above
-        (repeated,) = self._connection.execute(counted).fetchall()[0]
+        repeated = self._read_value("count_repeated", kept=f"k{place}", values=values)
         self._failed_rows[place] = repeated
         if repeated:
-            self._read_examples(place, check, f"FROM ({groups})")
+            self._read_examples(place, check, "list_repeated", values=values)
 
     def _count_orphans(self, place: int, check: Check) -> None:
         batches = self._scope.read_keys(str(check.other), str(check.other_key))
@@ -208,30 +207,39 @@ class RowChecks:
             raise DatasetProblem("validation", text)
         if not self._row_count:
             return
-        orphans = f"FROM k{place}"
-        for number, batch in enumerate(batches):
-            self._connection.register(_BATCH, pa.Table.from_batches([batch.rename_columns(["o"])]))
-            head = f"INSERT INTO o{place}" if number else f"CREATE TABLE o{place} AS"
-            self._connection.execute(f"{head} SELECT DISTINCT o FROM {_BATCH}")  # noqa: S608 - numbers
-            orphans = f"FROM k{place} ANTI JOIN o{place} ON v0 = o"
-        (count,) = self._connection.execute(f"SELECT count(*) {orphans}").fetchall()[0]
-        self._failed_rows[place] = count
-        if count:
-            self._read_examples(place, check, orphans)
+        tables = {"kept": f"k{place}", "others": f"o{place}"}
+        name = "begin_others"
+        for batch in batches:
+            other_values = pa.Table.from_batches([batch.rename_columns(["other"])])
+            self._connection.register(_BATCH, other_values)
+            self._connection.execute(_QUERIES[name].format(batch=_BATCH, **tables))
+            name = "add_others"
+        if name == "begin_others":
+            self._connection.execute(_QUERIES["begin_no_others"].format(**tables))
+        orphans = self._read_value("count_orphans", **tables)
+        self._failed_rows[place] = orphans
+        if orphans:
+            self._read_examples(place, check, "list_orphans", others=f"o{place}")
+
+    def _read_value(self, name: str, **parts: str) -> Any:
+        (value,) = self._connection.execute(_QUERIES[name].format(**parts)).fetchall()[0]
+        return value
 
     def _read_table(self, query: str) -> pa.Table:
         table: pa.Table = self._connection.sql(query).to_arrow_table()
         return table
 
-    def _read_examples(self, place: int, check: Check, source: str) -> None:
+    def _read_examples(self, place: int, check: Check, name: str, **parts: str) -> None:
         columns = ", ".join(
-            f"v{number} AS {sql_ident(name)}" for number, name in enumerate(check.columns)
+            f"v{number} as {sql_ident(column)}" for number, column in enumerate(check.columns)
         )
-        # The columns are quoted names, and the source is written above.
-        query = f"SELECT {columns} {source} ORDER BY ALL LIMIT {EXAMPLE_ROWS}"
-        table = self._read_table(query)
+        query = _QUERIES[name].format(
+            kept=f"k{place}", columns=columns, rows_max=EXAMPLE_ROWS, **parts
+        )
         self._examples[place] = [
-            row for batch in table.to_batches() for row in _read_rows(batch, EXAMPLE_ROWS)
+            row
+            for batch in self._read_table(query).to_batches()
+            for row in _read_rows(batch, EXAMPLE_ROWS)
         ]
 
 
