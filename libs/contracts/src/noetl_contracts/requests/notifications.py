@@ -25,7 +25,10 @@ EVERYTHING = "*"
 HELD = "held"
 _BELOW = "/*"
 _RULE_ACTOR = "notification/"
-_ERROR_CHARACTERS_MAX = 500
+# A message may tell of many: each of its texts is bounded.
+_TEXT_CHARACTERS_MAX = 500
+_NAME_CHARACTERS_MAX = 100
+_NAMES_MAX = 20
 
 
 class Cause(StrEnum):
@@ -169,12 +172,7 @@ def is_held(rule: NotificationRule, cause: Cause, instant: datetime) -> bool:
 def build_held_item(due: DueNotification, *, console_url: str = "") -> dict[str, Any]:
     """Return what a message after the quiet hours tells of a notification."""
     note = build_workload(due, console_url=console_url)[workload_keys.NOTIFICATION]
-    item = {name: value for name, value in note.items() if name not in {"rule", "held"}}
-    approval = item["approval"]
-    if approval and approval["description"]:
-        description = approval["description"][:_ERROR_CHARACTERS_MAX]
-        item["approval"] = {**approval, "description": description}
-    return item
+    return {name: value for name, value in note.items() if name not in {"rule", "held"}}
 
 
 def build_held_workload(held: Sequence[HeldNotification]) -> dict[str, Any]:
@@ -225,10 +223,10 @@ def _describe_approval(due: DueNotification, console_url: str) -> dict[str, Any]
     return {
         "id": get_approval_id(due.wait),
         "step": due.wait.step,
-        "title": wait.title,
-        "description": wait.description,
-        "assignees": wait.assignees,
-        "options": wait.options,
+        "title": _cut_text(wait.title),
+        "description": _cut_text(wait.description),
+        "assignees": [name[:_NAME_CHARACTERS_MAX] for name in wait.assignees[:_NAMES_MAX]],
+        "options": [name[:_NAME_CHARACTERS_MAX] for name in wait.options[:_NAMES_MAX]],
         "four_eyes": wait.four_eyes,
         "since": _write_time(due.wait.since),
         "until": _write_time(inbox.find_wait_end(due.wait)),
@@ -318,4 +316,8 @@ def _describe_error(error: Any) -> str | None:
     if isinstance(error, dict):
         kind, text = error.get("kind"), summarize_error(error)
         error = f"{kind}: {text}" if kind else text
-    return None if error is None else str(error)[:_ERROR_CHARACTERS_MAX]
+    return None if error is None else _cut_text(str(error))
+
+
+def _cut_text(text: str | None) -> str | None:
+    return None if text is None else text[:_TEXT_CHARACTERS_MAX]

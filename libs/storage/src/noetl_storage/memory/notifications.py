@@ -159,7 +159,12 @@ class MemoryNotifications:
     ) -> bool:
         """Send what a rule holds with one request: all of it or nothing, which is False."""
         keys = [_build_key(notification) for notification in held]
-        is_whole = all(key in self._store.notification_items for key in keys)
+        open_approvals = {notifications.get_approval_id(wait) for wait in self._list_waits()}
+        is_whole = all(
+            key in self._store.notification_items
+            and (key[2] is not Cause.WAITING or key[3] in open_approvals)
+            for key in keys
+        )
         if held[0].rule_id not in self._list_rules() or not is_whole:
             return False
         for key in keys:

@@ -166,7 +166,10 @@ class Notifications(Protocol):
     async def send_held_notifications(
         self, held: Sequence[HeldNotification], request: Request
     ) -> bool:
-        """Send what a rule holds with one request: all of it or nothing, which is False."""
+        """Send what a rule holds with one request: all of it or nothing, which is False.
+
+        Nothing is sent when one of them was sent, or decided, since they were listed.
+        """
 
     async def list_sent_notifications(
         self, *, tenant_id: TenantId, organization_id: OrganizationId, notifications_max: int

@@ -17,7 +17,7 @@ from noetl_storage.ports.registry_ports import Notifications
 
 PRODUCER = "notifier"
 # Notifications that one message after quiet hours tells of; more come in the next one.
-HELD_MAX = 100
+HELD_MAX = 50
 
 log = structlog.get_logger(__name__)
 

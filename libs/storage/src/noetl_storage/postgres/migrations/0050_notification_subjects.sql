@@ -130,7 +130,7 @@ end
 $$;
 
 -- Ask for the execution that delivers notifications which a rule has held: those named, or none.
--- Returns nothing when one of them was sent already, or the rule is gone.
+-- Returns nothing when one of them was sent already or decided, or the rule is gone.
 create function noetl.send_held_notifications(
     sent_rule bigint,
     sent_about bigint [],
@@ -163,6 +163,15 @@ begin
         on s.about = n.execution_id and s.cause = n.cause and s.subject = n.subject
     where n.rule_id = sent_rule and n.delivered_by is null;
     if held_count = 0 or held_count <> cardinality(sent_about) then
+        return null;
+    end if;
+    if exists (
+        select from unnest(sent_about, sent_causes, sent_subjects) as s (about, cause, subject)
+        where s.cause = 'waiting'
+            and not noetl.is_approval_open(
+                s.about, tenant_id, organization_id, 'approval/' || s.subject
+            )
+    ) then
         return null;
     end if;
     update noetl.notification as n
