@@ -16,6 +16,7 @@ import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, Envelope, LoginPassword, Session
 from tests.support.asking import http
+from tests.support.parity import assert_parity
 from tests.support.servers import wait_until
 from tests.support.services import free_port
 from tests.support.stack import Stack, running_stack
@@ -224,6 +225,7 @@ def test_a_passed_deadline_is_told_and_shown_while_the_run_goes_on(
     (mark,) = http.get(f"{url}/status", timeout=10).json()["late"]
     assert mark["ended_at"] is not None
     assert len(receiver.calls) == before + 1
+    assert_parity(stack, execution_id)
 
 
 def test_who_may_decide_is_told_what_is_asked_and_where(told: tuple[Stack, Receiver]) -> None:
