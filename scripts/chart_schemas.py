@@ -38,7 +38,7 @@ OF_HELM = {
 
 def write_camel_case(name: str) -> str:
     """Spell a field of settings as values do."""
-    return re.sub(r"_([a-z0-9])", lambda found: found[1].upper(), name)
+    return re.sub(r"_([a-z0-9])", lambda match: match[1].upper(), name)
 
 
 def describe_names(names: list[str], value: dict[str, Any]) -> dict[str, Any]:

@@ -41,11 +41,11 @@ def sections() -> list[Section]:
 
 def page() -> str:
     """Write the page."""
-    found = sections()
-    every = [statement for section in found for statement in section.statements]
-    shown = [item for item in every if item.tests]
-    count = f"{len(every)} statements, {len(shown)} shown, {len(every) - len(shown)} not shown.\n"
-    return "".join((_HEAD, count, *(_section(section) for section in found)))
+    page_sections = sections()
+    statements = [statement for section in page_sections for statement in section.statements]
+    proven_statements = [item for item in statements if item.tests]
+    count = f"{len(statements)} statements, {len(proven_statements)} shown, {len(statements) - len(proven_statements)} not shown.\n"
+    return "".join((_HEAD, count, *(_section(section) for section in page_sections)))
 
 
 def _section(section: Section) -> str:
@@ -54,9 +54,9 @@ def _section(section: Section) -> str:
 
 
 def _row(statement: Statement) -> str:
-    shown = "<br>".join(_link(test) for test in statement.tests)
+    test_links = "<br>".join(_link(test) for test in statement.tests)
     lacks = f"*not shown*: {statement.lacks}" if not statement.tests else statement.lacks
-    cell = "<br>".join(part for part in (shown, lacks) if part)
+    cell = "<br>".join(part for part in (test_links, lacks) if part)
     return f"| {statement.n} | {statement.says} | {cell} |\n"
 
 

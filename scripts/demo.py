@@ -24,7 +24,7 @@ console = Console()
 
 def main() -> int:
     """Run the demo; the exit code is the verifier's."""
-    asked = _arguments()
+    options = _arguments()
     folder = Path(tempfile.mkdtemp(prefix="noetl-demo-"))
     # The command finds the token of the stack that it asks in this folder.
     os.environ["NOETL_HOME"] = str(folder / "stack")
@@ -32,10 +32,10 @@ def main() -> int:
     try:
         with (
             _fixture(folder) as fixture,
-            _stack(folder / "stack", fixture, workers=asked.workers) as state,
+            _stack(folder / "stack", fixture, workers=options.workers) as state,
         ):
             console.print(f"\n[bold]API[/bold] (while this runs): {state['urls']['api']}\n")
-            code = _run_and_verify(folder, state, fixture, asked)
+            code = _run_and_verify(folder, state, fixture, options)
     except subprocess.CalledProcessError as failure:
         console.print(
             f"[red]{' '.join(map(str, failure.cmd[1:3]))} ended with {failure.returncode}"
@@ -125,9 +125,11 @@ def _noetl(*arguments: object, server: str | None = None) -> None:
 
 
 def _output(*arguments: object) -> str:
-    name, *rest = map(str, arguments)
-    done = subprocess.run([BIN / name, *rest], check=True, capture_output=True, text=True)  # noqa: S603 - our own command
-    return done.stdout.strip()
+    name, *arguments_tail = map(str, arguments)
+    completed_process = subprocess.run(  # noqa: S603 - our own command
+        [BIN / name, *arguments_tail], check=True, capture_output=True, text=True
+    )
+    return completed_process.stdout.strip()
 
 
 if __name__ == "__main__":

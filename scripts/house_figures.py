@@ -173,19 +173,19 @@ def import_loops(imports: dict[str, set[str]]) -> list[str]:
     """Find the loops of a graph of imports, each as the path that closes it."""
     loops: set[str] = set()
     path: list[str] = []
-    done: set[str] = set()
+    visited_packages: set[str] = set()
 
     def visit(package: str) -> None:
         path.append(package)
         for target in sorted(imports.get(package, ())):
             if target in path:
                 loops.add(" -> ".join([*path[path.index(target) :], target]))
-            elif target not in done:
+            elif target not in visited_packages:
                 visit(target)
-        done.add(path.pop())
+        visited_packages.add(path.pop())
 
     for package in sorted(imports):
-        if package not in done:
+        if package not in visited_packages:
             visit(package)
     return sorted(loops)
 

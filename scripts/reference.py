@@ -49,12 +49,12 @@ def sections() -> str:
     meanings = _read_texts(MEANINGS)
     samples = _read_texts(SAMPLES)
     parts = [_SECTIONS_HEAD]
-    for name, found in definitions.items():
+    for name, definition in definitions.items():
         if name in _APART:
             continue
         sample = f"```yaml\n{samples[name]}```\n\n" if name in samples else ""
-        parts.append(f"\n## {name}\n\n{found['description']}\n\n{sample}")
-        parts += _entries(name, models.get(name, found)["properties"], found, meanings)
+        parts.append(f"\n## {name}\n\n{definition['description']}\n\n{sample}")
+        parts += _entries(name, models.get(name, definition)["properties"], definition, meanings)
     return "".join(parts)
 
 
@@ -63,9 +63,9 @@ def keys() -> set[str]:
     definitions: dict[str, Schema] = schema.build_document_schema()["$defs"]
     return {
         f"{name}.{key}"
-        for name, found in definitions.items()
+        for name, definition in definitions.items()
         if name not in _APART
-        for key in _own(name, found)
+        for key in _own(name, definition)
     }
 
 
@@ -119,28 +119,28 @@ def _own(name: str, schema: Schema) -> dict[str, Schema]:
 
 def _entries(name: str, types: Schema, section: Schema, meanings: dict[str, str]) -> list[str]:
     """Write a line for each key that has a meaning, and one for the others."""
-    entries, named = [], []
+    entries, unexplained_keys = [], []
     for key, item in _own(name, section).items():
         meaning = meanings.get(f"{name}.{key}", "")
-        shown = _key(name, key, types.get(key, item), section, meaning)
+        key_text = _key(name, key, types.get(key, item), section, meaning)
         if meaning:
-            entries.append(f"* {shown}: {meaning}\n")
+            entries.append(f"* {key_text}: {meaning}\n")
         else:
-            named.append(shown)
-    return [*entries, f"* {', '.join(named)}\n"] if named else entries
+            unexplained_keys.append(key_text)
+    return [*entries, f"* {', '.join(unexplained_keys)}\n"] if unexplained_keys else entries
 
 
 def _key(name: str, key: str, item: Schema, section: Schema, meaning: str) -> str:
     """Write a key with its default, its spellings and what it takes, unless the meaning says it."""
     also = [alias for alias, of in _ALIASES.get(name, {}).items() if of == key]
-    shown = f"`{key}{_default(item)}`" + "".join(f", `{alias}`" for alias in also)
+    key_text = f"`{key}{_default(item)}`" + "".join(f", `{alias}`" for alias in also)
     choices = [f"`{entry}`" for entry in item.get("enum", ())]
     is_told = choices and all(choice in meaning for choice in choices)
     is_plain = _default(item) and _type(item) in ("integer", "number", "flag")
     takes = "" if is_told or is_plain else _type(item).removeprefix("text")
     required = "required" if key in section.get("required", []) else ""
-    told = ", ".join(part for part in (takes, required) if part)
-    return f"{shown} ({told})" if told else shown
+    conditions_text = ", ".join(part for part in (takes, required) if part)
+    return f"{key_text} ({conditions_text})" if conditions_text else key_text
 
 
 def _default(item: Schema) -> str:
@@ -177,8 +177,8 @@ def _one_of(choices: list[Schema]) -> str:
         choices = [choice for choice in choices if choice.get("type") != "integer"]
     if plain >= {"string", "boolean"}:
         return "condition"
-    said = dict.fromkeys(_type(choice) for choice in choices)
-    return " or ".join(item for item in said if item) or "anything"
+    type_names = dict.fromkeys(_type(choice) for choice in choices)
+    return " or ".join(item for item in type_names if item) or "anything"
 
 
 def _link(reference: str) -> str:
@@ -200,14 +200,14 @@ def _kind(kind: tools.ToolKind) -> str:
 
 def _availability(kind: tools.ToolKind) -> str:
     page = ROOT / f"docs/reference/tools/{kind.name}.md"
-    told = f"[Page](../tools/{kind.name}.md)." if page.is_file() else ""
+    text = f"[Page](../tools/{kind.name}.md)." if page.is_file() else ""
     if not kind.is_available:
-        told = "Accepted, but not run by this release: a task of this kind fails with `config`."
+        text = "Accepted, but not run by this release: a task of this kind fails with `config`."
     needs = ", ".join(f"`{name}`" for name in kind.required)
     source = ", ".join(f"`{name}`" for name in kind.source)
-    told += f" Required: {needs}." if needs else ""
-    told += f" One of {source}." if source else ""
-    return told.strip()
+    text += f" Required: {needs}." if needs else ""
+    text += f" One of {source}." if source else ""
+    return text.strip()
 
 
 def _spellings(kind: tools.ToolKind, field: str) -> str:
@@ -215,15 +215,15 @@ def _spellings(kind: tools.ToolKind, field: str) -> str:
     return f"`{field}`{also}"
 
 
-def _listing(title: str, about: str, found: Any) -> str:
-    text = ", ".join(f"`{name}`" for name in sorted(found))
+def _listing(title: str, about: str, names: Any) -> str:
+    text = ", ".join(f"`{name}`" for name in sorted(names))
     return f"\n## {title}\n\n{about} {text}.\n".replace("\n\n ", "\n\n")
 
 
 def _methods() -> str:
     rows = "".join(
-        f"* {of}: {', '.join(f'`{name}`' for name in sorted(found))}\n"
-        for of, found in lookup.METHODS.items()
+        f"* {of}: {', '.join(f'`{name}`' for name in sorted(methods))}\n"
+        for of, methods in lookup.METHODS.items()
     )
     return f"\n## Methods\n\nEverything else is refused.\n\n{rows}"
 

@@ -6,7 +6,7 @@ from noetl_planner.identity.route_rules import RULES, Door, Reach, RouteRule
 
 _HEAD = """# Roles
 
-Everybody who calls the API has roles, for an organization or for a folder of playbooks:
+Roles hold for an organization or a folder of playbooks:
 
 ```console
 $ noetl key create ci --role operator --days 30
@@ -17,7 +17,7 @@ $ noetl role grant author data-team --kind group        # these need an identity
 $ noetl role grant operator 8f3c... --folder sales/eu
 ```
 
-Other clients send a token, as in all samples of these pages:
+Other clients send a token:
 
 ```sh
 export AUTH="Authorization: Bearer $(cat "${NOETL_HOME:-$HOME/.local/state/noetl}/token")"   # of `noetl up`; else an API key
@@ -25,8 +25,8 @@ export API=http://127.0.0.1:8080   # as `noetl up` prints it
 curl -H "$AUTH" "$API/api/auth/whoami"
 ```
 
-A person is named by the subject that the identity provider gives, a group by its name there. Keys are shown once, and stored as
-hashes. A role that is given or taken away counts within 5 s. `NOETL_PLANNER_GROUP_ROLES=data-team:author,platform:admin` gives roles to
+People are named by their subject at the identity provider, groups by name. Keys are shown once, and stored as
+hashes. Changes of roles count within 5 s. `NOETL_PLANNER_GROUP_ROLES=data-team:author,platform:admin` gives roles to
 groups before anybody could. With `--all-organizations` a service account's key still opens one organization only.
 The owner of the installation has all of them.
 
@@ -36,7 +36,7 @@ _TENANTS = """
 
 The roles say in which tenant and organization somebody acts. With roles in several, `X-NoETL-Tenant` and `X-NoETL-Organization`,
 `NOETL_TENANT` and `NOETL_ORGANIZATION`, or a context choose one, else the oldest does. What lies in another tenant answers 404, as does a
-playbook outside a role's folder.
+playbook that no role shows. Only the owner learns that there is no such tenant (`no_tenant`). The first role makes it.
 
 ```console
 $ noetl context add prod --server https://noetl.example.org --tenant acme --organization west
@@ -55,7 +55,7 @@ $ noetl context use prod
 
 ## Routes
 
-`folder` means that a role for a folder is enough. `python -m scripts.pages` makes this page from the rules.
+`folder`: a role for a folder is enough.
 
 """
 

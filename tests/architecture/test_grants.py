@@ -71,6 +71,7 @@ READS = {
         "person_groups",
         "role_binding",
         "tenant_quota",
+        "tenant_storage",
         *RETENTION,
         "result_ref",
         "catalog",
@@ -132,6 +133,7 @@ READS = {
         "role_lease",
         "runtime",
         "schedule",
+        "tenant_storage",
     },
     "noetl_archivist": {
         *RETENTION,
@@ -182,6 +184,7 @@ WRITES = {
             "webhook",
         },
     },
+    "noetl_reaper": {"insert": {"tenant_storage"}, "update": {"tenant_storage"}},
     "noetl_projector": {
         "insert": {*PROJECTED, *LINEAGE, "checkpoint", "projection_past"},
         "update": {*PROJECTED, *LINEAGE},

@@ -93,6 +93,7 @@ def _sweep(one: dict[str, Any]) -> str:
             ", ".join(f"{status}" for status in route["statuses"]),
         )
         for address, route in one["routes"].items()
+        if route["requests"]
     ]
     requests = sum(route["requests"] for route in one["routes"].values())
     return f"""## Every GET over {one["executions"]:,} executions

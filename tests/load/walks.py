@@ -24,7 +24,7 @@ class StackContents(Struct, kw_only=True):
     """What there is to ask for.
 
     `filled` are executions by story, `real` those that the stack ran, each with steps that have a
-    result; `refs` are locators, `objects` names of business objects.
+    result; `refs` are locators, `objects` names of business objects, `state` names the one state.
     """
 
     tenant: dict[str, str]
@@ -32,6 +32,7 @@ class StackContents(Struct, kw_only=True):
     real: dict[str, list[str]]
     paths: list[str]
     names: dict[str, str]
+    state: Params
     refs: list[str] = field(default_factory=list)
     objects: list[str] = field(default_factory=list)
     chance: random.Random = field(default_factory=lambda: random.Random(1))
@@ -204,7 +205,7 @@ def _state_of(path: str) -> Walk:
 
     def walk(contents: StackContents, count: int) -> Iterator[Ask]:
         for _ in range(count):
-            yield Ask(path=path, params={"path": contents.paths[0], "name": "read"})
+            yield Ask(path=path, params=dict(contents.state))
 
     return walk
 

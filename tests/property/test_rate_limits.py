@@ -31,7 +31,7 @@ def test_no_window_holds_more_than_its_share_and_the_burst(
         if turn == wiped_at:
             tat = 0.0
             lives.append([])
-        granted = grant_calls(pace, tat=tat, now=now, wanted=wanted, horizon_s=horizon_s)
+        granted = grant_calls(pace, tat=tat, now=now, calls=wanted, horizon_s=horizon_s)
         assert len(granted.times) <= wanted
         assert all(now <= time <= now + horizon_s for time in granted.times)
         if granted.times:
@@ -55,7 +55,7 @@ def test_who_asks_again_after_the_rest_that_it_was_told_gets_its_time(
     pace = CallRate(interval_s=1 / rate, burst=burst)
     now, tat, got = 5_000.0, 0.0, 0
     for _ in range(3 * wanted + 3):
-        granted = grant_calls(pace, tat=tat, now=now, wanted=wanted - got, horizon_s=0.0)
+        granted = grant_calls(pace, tat=tat, now=now, calls=wanted - got, horizon_s=0.0)
         got += len(granted.times)
         tat = granted.tat
         now += granted.rest_s + EPSILON_S

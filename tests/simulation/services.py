@@ -286,7 +286,7 @@ def _tools(world: "World", process: Process, mask: SecretMask, payloads: Any) ->
         keyring=Keyring(
             sources=EntrySources(vault=vault, tokens=none, environ=WORKER.secret_env),
             sealer=sealer,
-            kept=EntryCache(),
+            entry_cache=EntryCache(),
             clock=process.clock,
             template_env={},
         ),

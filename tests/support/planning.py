@@ -11,6 +11,7 @@ from noetl_contracts.commands.command_work import Command, SlotWork
 from noetl_contracts.commands.state_values import StateRecord
 from noetl_contracts.commands.worker_pools import WorkerHeartbeat
 from noetl_contracts.events import get_event_type
+from noetl_contracts.identity.actors import Actor
 from noetl_contracts.ids import (
     CatalogId,
     EventId,
@@ -49,6 +50,14 @@ def program(text: str) -> Program:
     return Program(parsed.playbook, catalog_id=CatalogId("1"), catalog_version=1, digest="d" * 64)
 
 
+def _asked_by(
+    draft: DecisionDraft, told: Sequence[facts.Fact], actor: Actor
+) -> Iterator[facts.Fact]:
+    for fact in told:
+        draft.begin_fact(fact, key="asked", actor=actor)
+        yield fact
+
+
 class PlannerHarness:
     """One execution under the planner's judgement."""
 
@@ -75,8 +84,8 @@ class PlannerHarness:
             ExecutionId(execution_id), TenantId("default"), OrganizationId("default")
         )
 
-    def tell(self, *told: facts.Fact) -> list[str]:
-        """Decide on facts; return the types of the events."""
+    def tell(self, *told: facts.Fact, actor: Actor | None = None) -> list[str]:
+        """Decide on facts, those of an actor where one is named; return the types of the events."""
         draft = DecisionDraft(
             state=self.state,
             program=self.program,
@@ -90,7 +99,7 @@ class PlannerHarness:
             limits=self.limits,
             loaded=self.loaded,
         )
-        self.last = decide(draft, told)
+        self.last = decide(draft, told if actor is None else _asked_by(draft, told, actor))
         self.state = draft.state
         take_changes(self.state)
         self.history += self.last.envelopes

@@ -84,7 +84,7 @@ async def answered(worker: Bench, call: Call) -> Any:
 async def kept(worker: Bench, raw: dict[str, Any]) -> dict[str, Any]:
     """Keep what a call gave as a step's result, and return the `_ref` that templates see."""
     place = PayloadOwner(tenant_id=TENANT, organization_id=ORGANIZATION)
-    store = TenantPayloads(worker.payloads, place=place, remembered=PayloadCache(bytes_max=0))
+    store = TenantPayloads(worker.payloads, place=place, cache=PayloadCache(bytes_max=0))
     result = PipelineResult(tasks={"t": TaskResult(kind="spark", raw=raw)}, last="t")
     envelope = await ResultStore(payloads=store, mask=SecretMask()).store_result(
         result, status="ok"

@@ -166,6 +166,7 @@ class Stores:
     pages: history_ports.HistoryPages
     identities: identity_ports.Identities
     quotas: identity_ports.Quotas
+    storage_counts: identity_ports.StorageCounts
     administration: identity_ports.AdministrationLog
 
 
@@ -202,6 +203,7 @@ def memory_stores() -> Stores:
         pages=MemoryHistoryPages(store),
         identities=MemoryIdentities(store),
         quotas=MemoryQuotas(store),
+        storage_counts=MemoryQuotas(store),
         administration=MemoryAdministrationLog(store),
     )
 
@@ -238,6 +240,7 @@ def postgres_stores(database: Database) -> Stores:
         pages=PostgresHistoryPages(database),
         identities=PostgresIdentities(database),
         quotas=PostgresQuotas(database),
+        storage_counts=PostgresQuotas(database),
         administration=PostgresAdministrationLog(database),
     )
 

@@ -5,11 +5,14 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from tests.support.storage import NOON, ORGANIZATION, TENANT, Stores
+from tests.conformance.storage.test_projections import execution_row, project
+from tests.conformance.storage.test_registry import an_entry
+from tests.support.storage import NOON, ORGANIZATION, TENANT, Stores, an_execution
 
 from noetl_contracts.identity import administration
 from noetl_contracts.identity.actors import Actor, ActorKind, Via
 from noetl_contracts.identity.administration import NewRecord, Outcome, RecordFilter
+from noetl_contracts.identity.quotas import TenantQuota
 from noetl_contracts.identity.role_bindings import (
     ALL_ORGANIZATIONS,
     ApiKey,
@@ -103,6 +106,26 @@ async def test_a_binding_of_another_tenant_is_not_removed(stores: Stores) -> Non
     await stores.identities.put_binding(a_binding(1, tenant_id=TenantId("other")))
     assert await stores.identities.remove_binding("1", **SCOPE) is None
     assert len(await stores.identities.find_bindings(ANN)) == 1
+
+
+@pytest.mark.parametrize("trace", ["binding", "record", "quota", "playbook", "execution"])
+async def test_a_tenant_is_there_with_the_first_that_is_kept_for_it(
+    stores: Stores, trace: str
+) -> None:
+    assert not await stores.identities.has_tenant(TENANT)
+    if trace == "binding":
+        await stores.identities.put_binding(a_binding(1))
+    elif trace == "record":
+        await stores.administration.append_record(a_record())
+    elif trace == "quota":
+        await stores.quotas.put_quota(TenantQuota(tenant_id=TENANT, running_max=1))
+    elif trace == "playbook":
+        await stores.catalog.register_playbook(an_entry())
+    else:
+        execution = an_execution()
+        await project(stores, execution, execution=[execution_row(execution)])
+    assert await stores.identities.has_tenant(TENANT)
+    assert not await stores.identities.has_tenant(TenantId(f"{TENANT}2"))
 
 
 async def test_a_key_is_found_until_and_after_it_is_revoked(stores: Stores) -> None:

@@ -85,12 +85,12 @@ async def test_a_position_moves_only_from_where_it_was_believed(stores: Stores) 
     await a_history(stores)
     behind = await only_behind(stores)
     assert behind is not None
-    assert (behind.kept, behind.head, behind.state) == (0, 6, None)
+    assert (behind.kept_version, behind.head, behind.state) == (0, 6, None)
     assert await keep(stores, behind, [a_row(1), a_row(1, ordinal=1)], until=4)
     assert not await keep(stores, behind, [a_row(2)], until=4)
     further = await only_behind(stores)
     assert further is not None
-    assert (further.kept, further.state) == (4, b"state")
+    assert (further.kept_version, further.state) == (4, b"state")
     assert await keep(stores, further, [a_row(6)], until=6)
     assert await only_behind(stores) is None
     rows = await list_lineage_rows(stores.lineage, behind.execution_id)
@@ -124,7 +124,7 @@ async def test_what_is_told_again_is_sent_again_where_it_says_something_else(
     assert not await stores.lineage.forget_lineage(an_execution())
     again = await only_behind(stores)
     assert again is not None
-    assert (again.kept, again.state) == (0, None)
+    assert (again.kept_version, again.state) == (0, None)
     assert await keep(stores, again, [a_row(1), a_row(4, '{"b": 2}')], until=5)
     further = await only_behind(stores)
     assert further is not None
@@ -146,7 +146,7 @@ async def test_another_manner_of_telling_begins_anew(stores: Stores) -> None:
     await keep(stores, behind, [a_row(1)], until=6)
     newer = await only_behind(stores, lineage_version=2)
     assert newer is not None
-    assert newer.kept == 0
+    assert newer.kept_version == 0
     assert await keep(stores, newer, [a_row(6)], until=6, version=2)
     rows = await list_lineage_rows(stores.lineage, behind.execution_id)
     assert [row.version for row in rows] == [6]

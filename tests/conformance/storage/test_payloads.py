@@ -246,6 +246,28 @@ async def test_content_is_listed_by_its_owner(case: Case) -> None:
     assert b"".join(texts) == b"x"
 
 
+async def test_all_objects_of_a_tenant_are_added_up(case: Case) -> None:
+    tenant = TenantId(f"sum-{codec.digest_hex(repr(case).encode())[:8]}")
+    owner = Owner(tenant_id=tenant, organization_id=ORGANIZATION)
+    assert await case.store.count_stored_bytes(tenant) == 0
+    await case.put(b"one", tenant=tenant)
+    await case.put(b"two2", tenant=tenant)
+    await case.put(b"of another", tenant=TenantId(f"{tenant}2"))
+    await case.store.put_named("n/1", b"x", tenant_id=tenant, organization_id=ORGANIZATION)
+    listed = [item async for page in case.store.iterate_objects(owner) for item in page]
+    found = (await contents(case, owner)).values()
+    stored_bytes = sum(item.stored_bytes for item in (*listed, *found))
+    assert await case.store.count_stored_bytes(tenant) == stored_bytes
+    if not case.is_sealed:
+        assert stored_bytes == 8
+    # What is put aside still takes its place.
+    for content in found:
+        await case.store.shelve_content(owner, content)
+    assert await case.store.count_stored_bytes(tenant) == stored_bytes
+    with pytest.raises(NameRefused):
+        await case.store.count_stored_bytes(TenantId("../other"))
+
+
 async def test_shelved_content_is_read_brought_back_and_purged(case: Case) -> None:
     tenant = TenantId(f"shelf-{codec.digest_hex(repr(case).encode())[:8]}")
     owner = Owner(tenant_id=tenant, organization_id=ORGANIZATION)

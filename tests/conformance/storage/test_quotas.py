@@ -3,9 +3,9 @@
 from typing import Any
 
 from tests.conformance.storage.test_projections import execution_row, project
-from tests.support.storage import TENANT, Stores, a_request, an_execution
+from tests.support.storage import NOON, TENANT, Stores, a_request, an_execution
 
-from noetl_contracts.identity.quotas import RunningCount, TenantQuota
+from noetl_contracts.identity.quotas import RunningCount, StoredBytes, TenantQuota
 from noetl_contracts.ids import TenantId
 
 ACME = TenantQuota(tenant_id=TenantId("emca"), running_max=3, calls_per_s=2.5)
@@ -65,3 +65,24 @@ async def test_a_request_is_found_by_its_key_in_its_tenant(stores: Stores) -> No
     assert await stores.requests.find_keyed_request(key, tenant_id=TENANT) == request
     assert await stores.requests.find_keyed_request(key, tenant_id=ACME.tenant_id) is None
     assert await stores.requests.find_keyed_request("other", tenant_id=TENANT) is None
+
+
+async def test_what_is_stored_is_shown_as_it_was_counted_last(stores: Stores) -> None:
+    counts = stores.storage_counts
+    bounded = TenantQuota(tenant_id=ACME.tenant_id, stored_bytes_max=2**40)
+    for quota in (bounded, TenantQuota(tenant_id=TENANT, running_max=7)):
+        await stores.quotas.put_quota(quota)
+    assert await stores.quotas.find_quota(ACME.tenant_id) == bounded
+    assert await counts.list_bounded_tenants() == [ACME.tenant_id]
+    assert await stores.quotas.find_stored(ACME.tenant_id) is None
+    for stored_bytes in (5, 2**40 + 1):
+        await counts.put_stored(
+            ACME.tenant_id, StoredBytes(stored_bytes=stored_bytes, counted_at=NOON)
+        )
+    stored = StoredBytes(stored_bytes=2**40 + 1, counted_at=NOON)
+    assert await stores.quotas.find_stored(ACME.tenant_id) == stored
+    usages = await stores.quotas.list_usage(tenant_id=None, after="", tenants_max=9)
+    assert [(usage.quota.tenant_id, usage.stored) for usage in usages] == [
+        (TENANT, None),
+        (ACME.tenant_id, stored),
+    ]

@@ -35,7 +35,9 @@ from noetl_chassis.seals.payload_seal import read_payload_keys
 from noetl_cli.__main__ import app
 from noetl_contracts import subjects
 from noetl_contracts.events.step_events import StepExit
+from noetl_contracts.identity.quotas import TenantQuota
 from noetl_contracts.ids import OrganizationId, RunId, TenantId
+from noetl_contracts.payloads import JSON_MEDIA_TYPE
 from noetl_contracts.requests.schedules import Schedule
 from noetl_contracts.status import RunStatus
 from noetl_messaging.jetstream.connection import ConnectionTimeouts, open_connection
@@ -264,6 +266,36 @@ async def test_a_reaper_puts_sealed_payloads_aside_that_nothing_mentions(
     }
     assert "payloads collected" in world.log.read_text()
     assert "AAAA" not in world.log.read_text()
+
+
+async def test_a_reaper_counts_what_bounded_tenants_store(world: World, tmp_path: Path) -> None:
+    address, free = f"file://{tmp_path}/payloads", TenantId("free")
+    async with open_payloads(address) as store:
+        for tenant in (free, ACME):
+            await store.put_payload(
+                b"12345", media_type=JSON_MEDIA_TYPE, tenant_id=tenant, organization_id=OPS
+            )
+        await world.stores.quotas.put_quota(TenantQuota(tenant_id=ACME, stored_bytes_max=9))
+        environ = {**world.environ, "PAYLOAD_URL": address, "STORAGE_COUNT_INTERVAL_S": "0.2"}
+        with service("reaper", environ, log=world.log) as reaper:
+            await asyncio.to_thread(reaper.wait_ready)
+
+            async def find_count() -> int | None:
+                stored = await world.stores.quotas.find_stored(ACME)
+                return None if stored is None else stored.stored_bytes
+
+            assert await eventually(find_count) == 5
+            await store.put_payload(
+                b"678", media_type=JSON_MEDIA_TYPE, tenant_id=ACME, organization_id=OPS
+            )
+
+            async def is_counted_again() -> bool:
+                return await find_count() == 8
+
+            assert await eventually(is_counted_again)
+            assert await asyncio.to_thread(reaper.stop) == 0
+    # Without a quota nothing of a tenant is listed.
+    assert await world.stores.quotas.find_stored(free) is None
 
 
 async def test_a_reaper_lets_a_month_go_by_its_policy_and_nothing_that_is_held(

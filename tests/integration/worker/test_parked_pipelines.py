@@ -240,7 +240,7 @@ async def test_a_row_of_a_frame_cannot_wait_and_is_told_what_can(worker: Bench) 
     command = command_of("\n  - {step: s, tool: {kind: playbook, path: p}}\n")
     place = PayloadOwner(tenant_id=command.tenant_id, organization_id=command.organization_id)
     clock = worker.lane._lane.fact_publisher.clock
-    payloads = TenantPayloads(worker.payloads, place=place, remembered=PayloadCache(bytes_max=0))
+    payloads = TenantPayloads(worker.payloads, place=place, cache=PayloadCache(bytes_max=0))
     hands = CommandServices(
         tools=worker.tools,
         payloads=payloads,

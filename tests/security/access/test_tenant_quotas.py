@@ -8,9 +8,10 @@ import pytest
 from tests.security.access.test_folder_walls import send
 from tests.support.api import ApiWorld
 from tests.support.identities import OTHER, OWN, OWNER, Caller, make_caller, make_guarded_app
+from tests.support.storage import NOON
 
-from noetl_contracts.identity.quotas import RunningCount, TenantQuota
-from noetl_contracts.ids import ExecutionId, OrganizationId
+from noetl_contracts.identity.quotas import RunningCount, StoredBytes, TenantQuota
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_planner.api.http.quota_board import QuotaBoard, QuotaExceededError
 from noetl_planner.api.identity import quotas
 from noetl_storage.memory.identities import MemoryQuotas
@@ -127,13 +128,62 @@ async def test_a_key_that_has_begun_an_execution_names_it_at_a_full_quota(world:
     assert (await send(app, eve, *START))[0] == HTTPStatus.TOO_MANY_REQUESTS
 
 
+async def test_a_tenant_that_has_stored_its_quota_begins_and_stores_nothing(
+    world: ApiWorld,
+) -> None:
+    app = make_guarded_app(world)
+    eve = await make_caller(world, "admin", place=OTHER, name="eve")
+    ann = await make_caller(world, "admin", name="ann")
+    await register(app, eve, ann)
+    large = ("POST", "/api/execute", {"path": "one", "workload": {"text": "x" * 100_000}})
+    keyed = ("POST", "/api/execute", {"path": "one", "idempotency_key": "k"})
+    _, first = await send(app, eve, *keyed)
+    await bound(app, OTHER[0], stored_bytes_max=1000)
+    # Nobody has counted yet: nothing is refused, and that is shown.
+    assert (await send(app, eve, *START))[0] == HTTPStatus.ACCEPTED
+    _, shown = await send(app, eve, "GET", "/api/quotas")
+    assert shown["quotas"][0]["stored_bytes"] is None
+    await world.quotas.put_stored(OTHER[0], StoredBytes(stored_bytes=1000, counted_at=NOON))
+    await bound(app, OTHER[0], stored_bytes_max=1000)
+    kept = len(world.payloads.bytes_by_key)
+    for request in (START, large, ("POST", "/api/files/chunks", {"a": 1})):
+        status, refused = await send(app, eve, *request)
+        assert (status, refused["code"]) == (
+            HTTPStatus.INSUFFICIENT_STORAGE,
+            "storage_quota_exceeded",
+        )
+    assert "1,000 bytes" in refused["detail"]
+    assert "counted at 2026-01-01 12:00 UTC" in refused["detail"]
+    assert "its quota is 1,000" in refused["detail"]
+    assert f"noetl tenant quota {OTHER[0]} --stored" in refused["hint"]
+    assert len(world.payloads.bytes_by_key) == kept
+    # What its key has begun is named; others go on.
+    status, again = await send(app, eve, *keyed)
+    assert (status, again["execution_id"]) == (HTTPStatus.ACCEPTED, first["execution_id"])
+    assert (await send(app, ann, *large))[0] == HTTPStatus.ACCEPTED
+    _, shown = await send(app, eve, "GET", "/api/quotas")
+    assert (shown["quotas"][0]["stored_bytes_max"], shown["quotas"][0]["stored_bytes"]) == (
+        1000,
+        1000,
+    )
+    await bound(app, OTHER[0], stored_bytes_max=1001)
+    assert (await send(app, eve, *large))[0] == HTTPStatus.ACCEPTED
+
+
 async def test_a_bound_that_is_not_named_stays(world: ApiWorld) -> None:
     app = make_guarded_app(world)
+    await make_caller(world, "viewer", place=OTHER)
     await bound(app, OTHER[0], running_max=3)
     await bound(app, OTHER[0], calls_per_s=9.5)
     _, seen = await send(app, OWNER, "GET", "/api/quotas")
     assert seen["quotas"] == [
-        {"tenant": OTHER[0], "running_max": 3, "calls_per_s": 9.5, "running": 0}
+        {
+            "tenant": OTHER[0],
+            "running_max": 3,
+            "calls_per_s": 9.5,
+            "running": 0,
+            **dict.fromkeys(("stored_bytes_max", "stored_bytes", "counted_at")),
+        }
     ]
     await bound(app, OTHER[0], running_max=None, calls_per_s=None)
     assert (await send(app, OWNER, "GET", "/api/quotas"))[1]["quotas"] == []
@@ -145,6 +195,7 @@ async def test_quotas_beyond_a_page_are_asked_for(
     monkeypatch.setattr(quotas, "QUOTAS_MAX", 2)
     app = make_guarded_app(world)
     for tenant in ("c", "a", "b"):
+        await make_caller(world, "viewer", place=(TenantId(tenant), OTHER[1]))
         await bound(app, tenant, running_max=1)
     _, first = await send(app, OWNER, "GET", "/api/quotas")
     assert ([quota["tenant"] for quota in first["quotas"]], first["next_after"]) == (
@@ -172,12 +223,13 @@ async def test_no_tenant_raises_its_own_quota(world: ApiWorld) -> None:
     eve = await make_caller(world, "admin", place=OTHER, name="eve")
     west = await make_caller(world, "admin", place=(OWN[0], OrganizationId("west")), name="wes")
     await bound(app, OTHER[0], running_max=1)
+    await make_caller(world, "viewer", place=(TenantId("third"), OTHER[1]))
     await bound(app, "third", running_max=7)
-    for caller in (eve, west):
+    for caller, refusal in ((eve, HTTPStatus.FORBIDDEN), (west, HTTPStatus.NOT_FOUND)):
         status, answer = await send(
             app, caller, "PATCH", f"/api/quotas/{OTHER[0]}", {"running_max": 9}
         )
-        assert status == HTTPStatus.NOT_FOUND, answer
+        assert status == refusal, answer
     _, seen = await send(app, eve, "GET", "/api/quotas")
     assert [quota["tenant"] for quota in seen["quotas"]] == [OTHER[0]]
     _, all_of_them = await send(app, OWNER, "GET", "/api/quotas")
@@ -202,6 +254,7 @@ async def test_a_quota_that_makes_no_sense_is_refused(world: ApiWorld, body: Any
 
 async def test_who_changes_a_quota_is_recorded(world: ApiWorld) -> None:
     app = make_guarded_app(world)
+    await make_caller(world, "viewer", place=OTHER)
     await bound(app, OTHER[0], running_max=5)
     _, log = await send(app, OWNER, "GET", "/api/audit?what=quota.changed")
     assert [(record["target"], record["details"]["running_max"]) for record in log["records"]] == [

@@ -12,6 +12,7 @@ from tests.load.samples import Held, Sample
 from tests.load.trend import GROWTH_SHARE_MAX, HOUR_S, settled, slope, trend
 from tests.support.api import ApiWorld
 from tests.support.builders import STORIES
+from tests.support.identities import open_client
 from tests.support.moving import moved
 
 from noetl_contracts.ids import ExecutionId
@@ -224,6 +225,26 @@ def test_an_error_of_the_server_and_an_answer_without_bound_are_named() -> None:
     assert sweep.wrong({**one, "routes": failed}) == ["/api/health: 500"]
     long = {"/api/health": {**route, "bytes_most": 2**30}}
     assert sweep.wrong({**one, "routes": long}) == [f"/api/health: {2**30} bytes"]
+
+
+def test_answers_without_a_provider_and_a_route_that_nothing_is_asked_of_are_right() -> None:
+    one = found()["sweep"]
+    route = one["routes"]["/api/health"]
+    unasked = sweep.WalkResult().told()
+    assert unasked["requests"] == 0
+    routes = {"/auth/login": {**route, "statuses": {"404": 2}}, "/api/health": unasked}
+    assert sweep.wrong({**one, "routes": routes}) == []
+    failed = {"/auth/login": {**route, "statuses": {"401": 1}}}
+    assert sweep.wrong({**one, "routes": failed}) == ["/auth/login: 401"]
+
+
+async def test_the_state_that_the_sweep_sets_is_read_by_its_playbook() -> None:
+    app = create_app(ApiWorld().services())
+    async with open_client(app) as client:
+        typed = {"Content-Type": "text/yaml"}
+        kept = await client.post("/api/catalog/register", content=sweep.INCREMENTS, headers=typed)
+        answer = await client.put("/api/state/value", json=sweep.STATE)
+    assert (kept.status_code, answer.status_code) == (200, 200), answer.text
 
 
 def test_the_sweep_walks_every_get_of_the_api() -> None:

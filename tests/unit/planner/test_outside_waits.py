@@ -3,10 +3,12 @@
 from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.support.planning import ROWS, WORKER, PlannerHarness, done
 
 from noetl_contracts.commands.command_work import Command
 from noetl_contracts.commands.waits import MessageWait
+from noetl_contracts.identity.actors import Actor, ActorKind, Via, build_caused_actor
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.requests import facts
 from noetl_replay import rows
@@ -126,3 +128,49 @@ def test_only_a_command_that_waits_for_a_message_shows_its_wait() -> None:
     harness.tell(arrived(harness))
     (live,) = harness.state.commands.values()
     assert "wait" not in rows.build_command_row(harness.state, live)
+
+
+ANN = Actor(kind=ActorKind.PERSON, issuer="https://id", id="7", name="Ann")
+BOB = Actor(kind=ActorKind.PERSON, issuer="https://id", id="8", name="Bob")
+EARLIER = Actor(kind=ActorKind.UNKNOWN, id="Ann", name="Ann")
+
+
+def a_key_of(maker: Actor | None, account: str = "bot") -> Actor:
+    """Somebody with an API key, and who made the first of the keys that led to it."""
+    return Actor(kind=ActorKind.SERVICE_ACCOUNT, id=account, key_prefix=account, maker=maker)
+
+
+def webhook_of(cause: Actor) -> Actor:
+    return build_caused_actor(ActorKind.WEBHOOK, Via.WEBHOOK, "paid", "paid", cause)
+
+
+@pytest.mark.parametrize(
+    ("starter", "approver", "is_taken"),
+    [
+        (ANN, BOB, True),
+        (ANN, structs.replace(ANN, name="Ann Wu", via=Via.CLI), False),
+        (ANN, a_key_of(ANN), False),
+        (a_key_of(ANN), ANN, False),
+        (a_key_of(ANN), a_key_of(ANN, "second"), False),
+        (webhook_of(a_key_of(ANN)), ANN, False),
+        (ANN, a_key_of(BOB), True),
+        (a_key_of(ANN), a_key_of(BOB, "second"), True),
+        # Of an earlier release's keys only the names of their makers are known.
+        (ANN, a_key_of(EARLIER), False),
+        (a_key_of(EARLIER), a_key_of(EARLIER, "second"), False),
+        (BOB, a_key_of(EARLIER), True),
+        (a_key_of(None), a_key_of(None, "second"), True),
+    ],
+)
+def test_no_message_approves_for_who_started_it_nor_for_the_maker_of_a_key(
+    starter: Actor, approver: Actor, *, is_taken: bool
+) -> None:
+    harness = PlannerHarness(HOLDS)
+    harness.tell(facts.ExecutionRequested(path="p"), actor=starter)
+    (command,) = harness.sent()
+    parked(harness, command, mode="approval", address="approval/9", four_eyes=True)
+    events = harness.tell(arrived(harness), actor=approver)
+    assert bool(events) == is_taken
+    # The second person may still come.
+    carl = structs.replace(BOB, id="9", name="Carl")
+    assert bool(harness.tell(arrived(harness), actor=carl)) != is_taken

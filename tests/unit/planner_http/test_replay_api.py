@@ -113,7 +113,7 @@ async def test_whose_history_it_is_must_be_said(api: Api, world: ApiWorld, path:
         assert missing in answer.json()["detail"]
         other = await api.get(f"/api/replay/{path}", params={**known, **PLACE, missing: "other"})
         assert other.status_code == 404
-        assert "has no history" in other.json()["detail"]
+        assert "asks about tenant" in other.json()["detail"]
 
 
 async def test_one_projection_may_be_chosen(api: Api, world: ApiWorld) -> None:

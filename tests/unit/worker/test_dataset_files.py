@@ -402,7 +402,7 @@ def test_lines_of_many_rejects_take_one_more_pass_over_the_file(tmp_path: Path) 
         return pa.OSFile(str(path))
 
     file = csv_rows.CsvFile(
-        shown="a.csv", open_file=open_file, options=datasets.CsvOptions(), on_bad_row="divert"
+        shown_path="a.csv", open_file=open_file, options=datasets.CsvOptions(), on_bad_row="divert"
     )
     rejects = Rejects()
     schema = pa.schema([("id", pa.int64()), ("n", pa.int64())])

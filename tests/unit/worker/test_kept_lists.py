@@ -18,7 +18,7 @@ async def test_a_secret_in_the_results_of_rows_is_masked(padding: int) -> None:
     store, mask = MemoryPayloads(), SecretMask()
     mask.learn_secrets(SECRET)
     place = PayloadOwner(tenant_id=TENANT, organization_id=ORGANIZATION)
-    payloads = TenantPayloads(store, place=place, remembered=PayloadCache(bytes_max=1000))
+    payloads = TenantPayloads(store, place=place, cache=PayloadCache(bytes_max=1000))
     rows = [{"n": 1, "echo": SECRET, "padding": "x" * padding}]
     envelope = await ResultStore(payloads=payloads, mask=mask).store_row_results(rows)
     assert (envelope.reference is not None) == (padding > 0)

@@ -19,7 +19,7 @@ TEXT = "x" * 100
 
 def outputs(bytes_max: int, mask: SecretMask | None = None) -> RowOutputs:
     place = PayloadOwner(tenant_id=TENANT, organization_id=ORGANIZATION)
-    payloads = TenantPayloads(MemoryPayloads(), place=place, remembered=PayloadCache(bytes_max=0))
+    payloads = TenantPayloads(MemoryPayloads(), place=place, cache=PayloadCache(bytes_max=0))
     return RowOutputs(payloads=payloads, mask=mask or SecretMask(), bytes_max=bytes_max)
 
 
@@ -41,7 +41,7 @@ async def test_no_more_is_held_than_the_bytes_of_a_frame() -> None:
     found = outputs(1_000)
     for row in reversed(range(100)):
         await found.put_output(row, [row, TEXT])
-        assert len(codec.encode_json(list(found._held.values()))) <= 1_200
+        assert len(codec.encode_json(list(found._output_by_row.values()))) <= 1_200
     assert found.has_parts
     wanted = [[row, TEXT] for row in range(100)]
     assert await joined(found, found.row_indices) == wanted

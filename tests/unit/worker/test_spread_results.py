@@ -56,7 +56,7 @@ async def kept(store: MemoryPayloads) -> tuple[ResultEnvelope, SpreadTable, Tena
     }
     result = PipelineResult(tasks={"t": TaskResult(kind="spark", raw=raw)}, last="t")
     place = PayloadOwner(tenant_id=TENANT, organization_id=ORGANIZATION)
-    payloads = TenantPayloads(store, place=place, remembered=PayloadCache(bytes_max=1_000_000))
+    payloads = TenantPayloads(store, place=place, cache=PayloadCache(bytes_max=1_000_000))
     keeper = ResultStore(payloads=payloads, mask=SecretMask())
     return await keeper.store_result(result, status="ok"), rows, payloads
 

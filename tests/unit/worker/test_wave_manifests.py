@@ -26,7 +26,7 @@ PLACE = PayloadOwner(tenant_id=TENANT, organization_id=ORGANIZATION)
 
 
 def stored() -> TenantPayloads:
-    return TenantPayloads(MemoryPayloads(), place=PLACE, remembered=PayloadCache(bytes_max=0))
+    return TenantPayloads(MemoryPayloads(), place=PLACE, cache=PayloadCache(bytes_max=0))
 
 
 def share(part: int) -> WavePartition:

@@ -59,9 +59,9 @@ async def run_child(work: Callable[[Send], None], *, wait_s: float) -> ChildEnd:
 
 def limit_seconds(seconds: float) -> None:
     """Let the kernel end this child when it spends so many more seconds of processor time."""
-    spent = resource.getrusage(resource.RUSAGE_SELF)
-    until = int(spent.ru_utime + spent.ru_stime + seconds) + 1
-    resource.setrlimit(resource.RLIMIT_CPU, (until, resource.RLIM_INFINITY))
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    cpu_s_max = int(usage.ru_utime + usage.ru_stime + seconds) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s_max, resource.RLIM_INFINITY))
 
 
 def _wait_for_exit(pid: int) -> int:

@@ -42,7 +42,7 @@ class ComputationDeadline:
         self._seconds = 0.0
         self._tick_s = _TICK_S
         self._error: Callable[[str], Exception] = TimeoutError
-        self._raised: Exception | None = None
+        self._raised_error: Exception | None = None
         self._began_at: float | None = None
         self._bytes_before = 0
 
@@ -61,12 +61,12 @@ class ComputationDeadline:
     def stop_watch(self) -> None:
         """End watching."""
         self._is_armed = False
-        self._raised = None
+        self._raised_error = None
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
     def is_own_error(self, error: BaseException | None) -> bool:
         """Tell whether an error is the watched computation's own: the next tick raises another."""
-        return error is not None and error is self._raised
+        return error is not None and error is self._raised_error
 
     def check_on_tick(self, _number: int, frame: FrameType | None) -> None:
         """Look at the clock and at the memory; raises the error that `start_watch` was given."""
@@ -91,8 +91,8 @@ class ComputationDeadline:
             self._raise_excess(f"more than {self._growth_bytes_max} bytes of memory")
 
     def _raise_excess(self, excess: str) -> NoReturn:
-        self._raised = self._error(f"the template takes {excess}")
-        raise self._raised
+        self._raised_error = self._error(f"the template takes {excess}")
+        raise self._raised_error
 
 
 def _is_in_callback(frame: FrameType | None) -> bool:

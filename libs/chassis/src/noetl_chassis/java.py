@@ -54,18 +54,18 @@ def find_java(environ: Mapping[str, str]) -> Java:
 
     `environ` says where to look: JAVA_HOME, then PATH; then comes the wheel.
     """
-    seen: list[str] = []
+    rejected_programs: list[str] = []
     for program in _list_candidates(environ):
         version_match = _VERSION.search(_run_java(program, "-version")[1])
         number = "unknown" if version_match is None else version_match["number"]
         version = 0 if version_match is None else int(version_match["feature"])
         if version >= VERSION_MIN and number not in _CORRUPTING:
             return Java(program=program, version=version)
-        seen.append(f"{program} (version {number})")
+        rejected_programs.append(f"{program} (version {number})")
     text = f"Spark needs Java {VERSION_MIN} or later, of 25 at least 25.0.3, and this machine has "
-    found_text = ", ".join(seen) or "none"
+    programs_text = ", ".join(rejected_programs) or "none"
     raise JavaMissing(
-        f"{text}{found_text}: install one, set JAVA_HOME, or install noetl-worker[spark], "
+        f"{text}{programs_text}: install one, set JAVA_HOME, or install noetl-worker[spark], "
         "which brings its own"
     )
 
@@ -88,12 +88,12 @@ def _has_vector_module(java: Path) -> bool:
 def _run_java(java: Path, *arguments: str) -> tuple[int, str]:
     """Run a Java briefly; return its exit code and what it printed."""
     try:
-        ran = subprocess.run(  # noqa: S603 - a Java that the operator or the wheel put there
+        completed_process = subprocess.run(  # noqa: S603 - a Java that the operator or the wheel put there
             [str(java), *arguments], capture_output=True, text=True, timeout=_PROBE_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return 1, ""
-    return ran.returncode, ran.stderr + ran.stdout
+    return completed_process.returncode, completed_process.stderr + completed_process.stdout
 
 
 def _write_wrapper(java: Path, folder: Path) -> Path:

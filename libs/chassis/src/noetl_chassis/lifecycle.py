@@ -79,7 +79,7 @@ async def open_process(config: ServiceSettings, *, service: str) -> AsyncIterato
         log_format=config.log_format,
         log_level=config.log_level,
         otlp_endpoint=config.otlp_endpoint,
-    ) as shown:
+    ) as running_telemetry:
         started_counters.begin_counters(service)
         failpoints.arm_plan(settings.read_failpoint_plan(config))
         async with (
@@ -88,7 +88,7 @@ async def open_process(config: ServiceSettings, *, service: str) -> AsyncIterato
                 probes,
                 host=config.health_host,
                 port=config.health_port,
-                metrics_text=shown.render_metrics,
+                metrics_text=running_telemetry.render_metrics,
             ) as port,
         ):
             log.info("service started", health_port=port)

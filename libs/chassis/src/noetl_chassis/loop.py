@@ -96,10 +96,10 @@ async def run_while_busy(
     while not stop.is_set():
         if wake is not None:
             wake.clear()
-        done = await turns.run_turn(step)
+        work_count = await turns.run_turn(step)
         if turns.penalty_s:
             await wait_for_wake(turns.penalty_s, stop)
-        elif not done:
+        elif not work_count:
             await wait_for_wake(idle_s, stop, wake)
 
 
@@ -182,7 +182,7 @@ class _LoopTurns:
 
     async def run_turn(self, step: Callable[[], Awaitable[T]]) -> T | None:
         """Run one turn; an error is logged and counted, and None returned."""
-        started = self._clock.monotonic_s()
+        started_s = self._clock.monotonic_s()
         try:
             outcome = await step()
         except Exception as failure:  # noqa: BLE001 - a loop outlives every failed turn
@@ -190,7 +190,7 @@ class _LoopTurns:
             return None
         instruments.record_measurement(
             names.LOOP_DURATION,
-            self._clock.monotonic_s() - started,
+            self._clock.monotonic_s() - started_s,
             labels={names.LOOP: self._name},
         )
         self._failures = 0

@@ -86,13 +86,13 @@ class PlacedSettings(ServiceSettings, frozen=True, kw_only=True, forbid_unknown_
 
 def get_process_locality(config: PlacedSettings) -> dict[str, str]:
     """Say where a process is; the machine's name stands for a node that is not named."""
-    named = {
+    name_by_place = {
         "cluster": config.cluster,
         "region": config.region,
         "zone": config.zone,
         "node": config.node or platform.node() or "localhost",
     }
-    return {key: name for key, name in named.items() if name}
+    return {key: name for key, name in name_by_place.items() if name}
 
 
 def load_settings(kind: type[S], *, prefix: str, environ: Mapping[str, str]) -> S:
@@ -124,22 +124,22 @@ def load_settings(kind: type[S], *, prefix: str, environ: Mapping[str, str]) -> 
         if name in fields
     }
     try:
-        loaded = msgspec.convert(plain, kind, strict=False)
+        config = msgspec.convert(plain, kind, strict=False)
     except msgspec.ValidationError as failure:
         problems += _list_problems(plain, fields, prefix) or [f"{prefix}*: {failure}"]
         raise SettingsError("\n".join(problems)) from failure
     if problems:
         raise SettingsError("\n".join(problems))
-    read_failpoint_plan(loaded)
-    return loaded
+    read_failpoint_plan(config)
+    return config
 
 
-def read_failpoint_plan(loaded: Struct) -> failpoints.FailpointPlan | None:
+def read_failpoint_plan(config: Struct) -> failpoints.FailpointPlan | None:
     """Read a service's failpoints, None where there are none; raises `SettingsError`."""
-    if not isinstance(loaded, ServiceSettings):
+    if not isinstance(config, ServiceSettings):
         return None
     try:
-        return failpoints.parse_plan(loaded.failpoints, once=loaded.failpoints_once)
+        return failpoints.parse_plan(config.failpoints, once=config.failpoints_once)
     except failpoints.FailpointSpellingError as failure:
         raise SettingsError(f"{failpoints.VARIABLE}: {failure}.") from failure
 
@@ -157,10 +157,10 @@ def render_settings(settings: Struct, *, prefix: str) -> list[str]:
 def mask_value(name: str, value: Any) -> str:
     """Spell a value for people: secrets by name are hidden, passwords in addresses too."""
     # Of a mapping the names alone: its values are other programs' business.
-    shown = ",".join(map(str, value)) if isinstance(value, tuple | list | dict) else str(value)
+    text = ",".join(map(str, value)) if isinstance(value, tuple | list | dict) else str(value)
     if _SECRET_NAME.search(name) and value:
         return MASK
-    return mask_addresses(shown)
+    return mask_addresses(text)
 
 
 def list_secrets(settings: Struct) -> list[str]:
@@ -204,13 +204,19 @@ def _describe_default(field: Any) -> str:
     return mask_value(field.name, default) or "empty"
 
 
-def _list_unknown(found: Mapping[str, str], known_names: list[str], prefix: str) -> list[str]:
+def _list_unknown(
+    values_by_name: Mapping[str, str], known_names: list[str], prefix: str
+) -> list[str]:
     problems = []
-    for name in found:
+    for name in values_by_name:
         if name in known_names:
             continue
-        close = spelling.find_nearest_word(name, known_names)
-        advice = "remove it." if close is None else f"did you mean {prefix}{close.upper()}?"
+        nearest_name = spelling.find_nearest_word(name, known_names)
+        advice = (
+            "remove it."
+            if nearest_name is None
+            else f"did you mean {prefix}{nearest_name.upper()}?"
+        )
         problems.append(f"{prefix}{name.upper()} is not a setting: {advice}")
     return problems
 

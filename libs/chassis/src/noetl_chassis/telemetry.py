@@ -112,9 +112,11 @@ def start_telemetry(
         tracers.add_span_processor(BatchSpanProcessor(exporters.spans))
         readers.append(PeriodicExportingMetricReader(exporters.measurements))
         lines.add_log_record_processor(BatchLogRecordProcessor(exporters.lines))
-        written = _build_line_formatter(service=service, instance=instance, log_format="json")
+        line_formatter = _build_line_formatter(
+            service=service, instance=instance, log_format="json"
+        )
         logging.getLogger().addHandler(
-            LogExportHandler(lines.get_logger(instruments.SCOPE), written)
+            LogExportHandler(lines.get_logger(instruments.SCOPE), line_formatter)
         )
     meters = MeterProvider(
         readers,
@@ -223,13 +225,13 @@ def escape_fields(
     _logger: Any, _method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
     """Show control characters of what is logged; a traceback alone has several lines."""
-    shown = {escape_line(str(key)): value for key, value in event.items()}
-    for key, value in shown.items():
+    escaped_event = {escape_line(str(key)): value for key, value in event.items()}
+    for key, value in escaped_event.items():
         if key == "exception":
-            shown[key] = escape_text(str(value))
+            escaped_event[key] = escape_text(str(value))
         elif isinstance(value, str):
-            shown[key] = escape_line(value)
-    return shown
+            escaped_event[key] = escape_line(value)
+    return escaped_event
 
 
 def mask_line(_logger: Any, _method: str, line: Any) -> Any:
@@ -335,7 +337,7 @@ class LogExportHandler(logging.Handler):
 
 
 def _find_severity(level: int) -> SeverityNumber:
-    for least, severity in _SEVERITY_BY_LEVEL:
-        if level >= least:
+    for level_min, severity in _SEVERITY_BY_LEVEL:
+        if level >= level_min:
             return severity
     return SeverityNumber.DEBUG

@@ -48,9 +48,9 @@ def build_associated_data(tenant_id: str, organization_id: str, name: str, versi
     return f"{tenant_id}/{organization_id}/{name}/{version}".encode()
 
 
-def split_allowed_paths(opened: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+def split_allowed_paths(opened_fields: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Split what was sealed into the fields and the paths that may use them; none: every path."""
-    fields = dict(opened)
+    fields = dict(opened_fields)
     paths = fields.pop(ALLOWED_PATHS, [])
     return fields, tuple(str(path) for path in paths)
 

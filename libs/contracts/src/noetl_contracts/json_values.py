@@ -52,10 +52,10 @@ def is_nested_deeper(value: Any, levels: int) -> bool:
         if not layer:
             return False
         layer = [
-            held
+            child
             for item in layer
-            for held in (item.values() if type(item) is dict else item)
-            if type(held) in _HOLDERS
+            for child in (item.values() if type(item) is dict else item)
+            if type(child) in _HOLDERS
         ]
     return bool(layer)
 
@@ -64,12 +64,12 @@ def _to_json_mapping(value: dict[Any, Any], depth: int) -> dict[str, Any]:
     json_mapping: dict[str, Any] | None = None
     for place, (key, item) in enumerate(value.items()):
         # Once: an iterator has nothing to give a second time.
-        shown = to_json_value(item, depth)
+        json_value = to_json_value(item, depth)
         if json_mapping is None:
-            if shown is item and type(key) is str:
+            if json_value is item and type(key) is str:
                 continue
             json_mapping = dict(islice(value.items(), place))
-        json_mapping[_to_json_key(key)] = shown
+        json_mapping[_to_json_key(key)] = json_value
     return value if json_mapping is None else json_mapping
 
 
@@ -77,8 +77,8 @@ def _to_json_list(value: list[Any], depth: int) -> list[Any]:
     for index, item in enumerate(value):
         json_value = to_json_value(item, depth)
         if json_value is not item:
-            rest = (to_json_value(entry, depth) for entry in value[index + 1 :])
-            return [*value[:index], json_value, *rest]
+            later_values = (to_json_value(entry, depth) for entry in value[index + 1 :])
+            return [*value[:index], json_value, *later_values]
     return value
 
 

@@ -43,8 +43,8 @@ class Locator(Struct, frozen=True, kw_only=True):
 
     def get_kind_and_identity(self) -> tuple[str, tuple[str, ...]]:
         """Return the kind and the identity; both are empty for a mere place."""
-        rest = self.segments[2 * len(self._read_scope_pairs()) :]
-        return (rest[0], rest[1:]) if rest else ("", ())
+        own_segments = self.segments[2 * len(self._read_scope_pairs()) :]
+        return (own_segments[0], own_segments[1:]) if own_segments else ("", ())
 
     def _read_scope_pairs(self) -> dict[str, str]:
         """Read pairs as long as their keys come in the grammar's order."""
@@ -128,8 +128,8 @@ def build_resource_locator(
         raise LocatorError(f"{unknown[0]!r} is no place: use {', '.join(LOCALITY_KEYS)}")
     if kind in OWNER_KEYS or kind in LOCALITY_KEYS or not identity:
         raise LocatorError(f"{kind!r} cannot be a kind, or has no identity behind it")
-    where = [part for key in LOCALITY_KEYS if key in places for part in (key, places[key])]
-    return build_locator("tenant", tenant_id, "org", organization_id, *where, kind, *identity)
+    parts = [part for key in LOCALITY_KEYS if key in places for part in (key, places[key])]
+    return build_locator("tenant", tenant_id, "org", organization_id, *parts, kind, *identity)
 
 
 def build_worker_locator(
@@ -152,15 +152,17 @@ def build_process_locator(
         return build_resource_locator(tenant_id, organization_id, kind, "sha256", digest)
 
 
-def find_distance(one: Mapping[str, str], other: Mapping[str, str]) -> str:
+def find_distance(locality: Mapping[str, str], other: Mapping[str, str]) -> str:
     """Return the nearest of `DISTANCES` that two localities share; `any` when they share none.
 
     Two nodes of one name are one node only where all that is known of their surroundings agrees.
     """
     for key in DISTANCES[:-1]:
         around = LOCALITY_KEYS[: LOCALITY_KEYS.index(key)]
-        is_same = key in one and one.get(key) == other.get(key)
-        if is_same and all(one[up] == other[up] for up in around if up in one and up in other):
+        is_same = key in locality and locality.get(key) == other.get(key)
+        if is_same and all(
+            locality[up] == other[up] for up in around if up in locality and up in other
+        ):
             return key
     return DISTANCES[-1]
 

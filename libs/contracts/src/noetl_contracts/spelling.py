@@ -31,8 +31,11 @@ def suggest_word(word: str, known_names: Iterable[str]) -> str | None:
 def suggest_or_list(word: str, known_names: Iterable[str], *, label: str) -> str:
     """Ask for the nearest known word; without one list them behind a label, as `its steps are`."""
     words = list(known_names)
-    more = f" and {len(words) - _LISTED_MAX} more" if len(words) > _LISTED_MAX else ""
-    return suggest_word(word, words) or f"{label} {', '.join(words[:_LISTED_MAX]) or 'none'}{more}"
+    more_text = f" and {len(words) - _LISTED_MAX} more" if len(words) > _LISTED_MAX else ""
+    return (
+        suggest_word(word, words)
+        or f"{label} {', '.join(words[:_LISTED_MAX]) or 'none'}{more_text}"
+    )
 
 
 def is_one_edit_away(word: str, known_names: str) -> bool:

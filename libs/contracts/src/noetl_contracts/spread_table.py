@@ -62,20 +62,20 @@ def read_parts(marker: dict[str, Any]) -> list[PayloadRef]:
     return msgspec.convert(marker[KEY], SpreadTable).parts
 
 
-def find_spread_table(kept: Any, *, owner: PayloadRef) -> SpreadTable | None:
+def find_spread_table(result: Any, *, owner: PayloadRef) -> SpreadTable | None:
     """Return the rows of a kept result's last task, None when they are in the result itself.
 
     Raises as `read_marker`.
     """
-    path = find_spread_task(kept)
+    path = find_spread_task(result)
     if path is None:
         return None
-    return read_marker(kept["tasks"][path]["raw"][ROWS], owner=owner)
+    return read_marker(result["tasks"][path]["raw"][ROWS], owner=owner)
 
 
-def find_spread_task(kept: Any) -> str | None:
+def find_spread_task(result: Any) -> str | None:
     """Name the task of a kept result whose rows are elsewhere; there is at most one."""
-    tasks = kept.get("tasks") if isinstance(kept, dict) else None
+    tasks = result.get("tasks") if isinstance(result, dict) else None
     for name, task in tasks.items() if isinstance(tasks, dict) else ():
         raw = task.get("raw") if isinstance(task, dict) else None
         if isinstance(raw, dict) and is_spread_marker(raw.get(ROWS)):
@@ -83,11 +83,11 @@ def find_spread_task(kept: Any) -> str | None:
     return None
 
 
-def replace_marker(kept: Any, task: str, rows: list[Any]) -> Any:
+def replace_marker(result: Any, task: str, rows: list[Any]) -> Any:
     """Return a kept result with the rows themselves in place of their marker."""
-    tasks = kept["tasks"]
+    tasks = result["tasks"]
     raw = {**tasks[task]["raw"], ROWS: rows}
-    return {**kept, "tasks": {**tasks, task: {**tasks[task], "raw": raw}}}
+    return {**result, "tasks": {**tasks, task: {**tasks[task], "raw": raw}}}
 
 
 def _get_owner(ref: PayloadRef) -> tuple[str | None, str | None]:

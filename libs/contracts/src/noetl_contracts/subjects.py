@@ -95,9 +95,9 @@ def build_report_subject(
     is_own: bool = False,
 ) -> str:
     """Address a worker's facts: `noetl.ingest.<shard>.<tenant>.<org>.worker.<pool>.<identity>`."""
-    named = ".".join(_check_subject_token(token) for token in reporter)
+    reporter_tokens = ".".join(_check_subject_token(token) for token in reporter)
     subject = build_ingest_subject(shard, tenant_id, organization_id, is_own=is_own)
-    return f"{subject}.{REPORTS}.{named}"
+    return f"{subject}.{REPORTS}.{reporter_tokens}"
 
 
 def build_events_subject(shard: int, tenant_id: TenantId, organization_id: OrganizationId) -> str:
@@ -198,9 +198,9 @@ def list_process_names(worker_id: str) -> tuple[str, ...]:
     return (worker_id, process) if process else (worker_id,)
 
 
-def build_hint_subject(what: str) -> str:
+def build_hint_subject(hint: str) -> str:
     """Address a plain wake-up hint: `noetl.poke.<what>`; losing it costs only time."""
-    return f"{POKES}.{_check_subject_token(what)}"
+    return f"{POKES}.{_check_subject_token(hint)}"
 
 
 def build_stop_hint(command_id: str) -> str:
@@ -257,13 +257,13 @@ def parse_shard_subject(subject: str) -> ShardSubject:
             f"{subject!r} is not <stream>.<shard>.<tenant>.<org>, "
             f"nor {INGEST}.<shard>.<tenant>.<org>.{REPORTS}.<pool>.<identity>"
         )
-    _, shard, own, tenant, organization, pool, identity = match.groups()
+    _, shard, own_mark, tenant, organization, pool, identity = match.groups()
     return ShardSubject(
         int(shard),
         TenantId(tenant),
         OrganizationId(organization),
         None if pool is None else Reporter(pool, identity),
-        is_own=own is not None,
+        is_own=own_mark is not None,
     )
 
 

@@ -71,15 +71,15 @@ def escape_json(text: str) -> str:
 
 def find_name_problem(name: str) -> str | None:
     """Say why a text cannot be a name, if it cannot."""
-    shown = escape_line(name[:_SHOWN_CHARACTERS_MAX])
+    shown_name = escape_line(name[:_SHOWN_CHARACTERS_MAX])
     if not name.strip():
         return "a name is empty"
     if len(name) > NAME_CHARACTERS_MAX:
-        return f"the name '{shown}…' is longer than {NAME_CHARACTERS_MAX} characters"
+        return f"the name '{shown_name}…' is longer than {NAME_CHARACTERS_MAX} characters"
     if not name.isprintable():
-        return f"the name '{shown}' has a line break or another character that is not visible"
+        return f"the name '{shown_name}' has a line break or another character that is not visible"
     if name != name.strip():
-        return f"the name '{shown}' begins or ends with a space"
+        return f"the name '{shown_name}' begins or ends with a space"
     return None
 
 
@@ -89,6 +89,8 @@ def find_path_problem(path: str) -> str | None:
     if problem is not None:
         return problem
     if any(part in _NO_FOLDERS or part != part.strip() for part in path.split("/")):
-        shown = escape_line(path[:_SHOWN_CHARACTERS_MAX])
-        return f"the path '{shown}' has a part that is empty, '.', '..' or has spaces around it"
+        shown_path = escape_line(path[:_SHOWN_CHARACTERS_MAX])
+        return (
+            f"the path '{shown_path}' has a part that is empty, '.', '..' or has spaces around it"
+        )
     return None

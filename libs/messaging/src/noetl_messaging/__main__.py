@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
 
 
 async def _run_verb(verb: str, config: settings.Settings) -> tuple[list[str], int]:
-    declared = topology.declare_topology(
+    declared_topology = topology.declare_topology(
         shard_count=config.shard_count,
         projector_count=config.projector_count,
         pools=_split_list(config.pools),
@@ -44,7 +44,9 @@ async def _run_verb(verb: str, config: settings.Settings) -> tuple[list[str], in
     )
     waits = ConnectionTimeouts(connect_s=config.connect_s)
     async with open_connection(config.nats_url, name="topology", waits=waits) as connection:
-        streams = JetStreamStreams(connection, declared, now=_read_clock, replicas=config.replicas)
+        streams = JetStreamStreams(
+            connection, declared_topology, now=_read_clock, replicas=config.replicas
+        )
         if verb == "apply":
             changed = await streams.ensure_streams()
             return [f"applied {name}" for name in changed] or ["nothing to change"], 0

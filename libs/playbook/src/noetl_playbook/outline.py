@@ -75,18 +75,18 @@ def build_outline(playbook: Playbook, *, given: Mapping[str, Any] | None = None)
     """Describe a playbook, with inputs where they are given."""
     graph = WorkflowGraph.from_playbook(playbook)
     workload = merge_inputs(playbook.workload, given or {})
-    arriving = Counter(arc.step for arcs in graph.arcs.values() for arc in arcs)
+    arc_counts = Counter(arc.step for arcs in graph.arcs.values() for arc in arcs)
     cycles = tuple(tuple(item) for item in graph.list_cycles())
     looping = frozenset(name for cycle in cycles for name in cycle)
-    reached = graph.list_reachable(graph.entry) | {graph.entry}
+    reachable_steps = graph.list_reachable(graph.entry) | {graph.entry}
     steps = tuple(
         _outline_step(
             playbook,
             step,
             graph,
             workload,
-            is_reachable=step.step in reached,
-            is_join=arriving[step.step] > 1,
+            is_reachable=step.step in reachable_steps,
+            is_join=arc_counts[step.step] > 1,
             is_in_cycle=step.step in looping,
         )
         for step in playbook.workflow
@@ -121,18 +121,18 @@ def _outline_step(
     is_join: bool,
     is_in_cycle: bool,
 ) -> PlanStep:
-    needed = find_step_requirements(playbook, step, workload)
+    requirements = find_step_requirements(playbook, step, workload)
     return PlanStep(
         step=step.step,
-        tools=needed.tools,
+        tools=requirements.tools,
         stage=_outline_stage(step, workload),
         arcs=tuple(_outline_arc(step, arc) for arc in graph.arcs[step.step]),
         is_reachable=is_reachable,
         is_join=is_join,
         is_in_cycle=is_in_cycle,
-        credentials=needed.credentials,
-        keychain=needed.keychain,
-        playbooks=needed.playbooks,
+        credentials=requirements.credentials,
+        keychain=requirements.keychain,
+        playbooks=requirements.playbooks,
     )
 
 
@@ -178,8 +178,8 @@ def _outline_stage(step: Step, workload: Mapping[str, Any]) -> Stage | None:
 
 
 def _frame_policy(frame: Frame) -> dict[str, Any]:
-    written: dict[str, Any] = {name: getattr(frame, name) for name in frame.__struct_fields__}
-    return written
+    policy_fields: dict[str, Any] = {name: getattr(frame, name) for name in frame.__struct_fields__}
+    return policy_fields
 
 
 def _count_units(collection: Any) -> int | None:
@@ -235,12 +235,12 @@ def find_step_requirements(
     """Gather what a step needs."""
     tasks = [_merge_workbook_entry(playbook, task) for task in step.tool]
     entries = {entry.name for entry in playbook.keychain}
-    named = {name for task in tasks for name in _list_task_credentials(task, workload)}
+    credential_names = {name for task in tasks for name in _list_task_credentials(task, workload)}
     if step.loop is not None and step.loop.cursor is not None:
-        named |= set(_list_auth_credentials(step.loop.cursor.auth, workload))
+        credential_names |= set(_list_auth_credentials(step.loop.cursor.auth, workload))
     if step.output is not None and step.output.store.credential is not None:
-        named |= {_resolve_text(step.output.store.credential, workload)}
-    mentioned = _list_keychain_names(msgspec.to_builtins(step)) | {
+        credential_names |= {_resolve_text(step.output.store.credential, workload)}
+    keychain_names = _list_keychain_names(msgspec.to_builtins(step)) | {
         name for task in tasks for name in _list_keychain_names(msgspec.to_builtins(task))
     }
     children = {
@@ -251,8 +251,8 @@ def find_step_requirements(
     }
     return StepRequirements(
         tools=tuple(dict.fromkeys(task.kind for task in tasks)),
-        credentials=tuple(sorted(named - entries)),
-        keychain=tuple(sorted(mentioned | (named & entries))),
+        credentials=tuple(sorted(credential_names - entries)),
+        keychain=tuple(sorted(keychain_names | (credential_names & entries))),
         playbooks=tuple(sorted(children)),
     )
 

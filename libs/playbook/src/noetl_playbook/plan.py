@@ -57,7 +57,7 @@ class WorkflowGraph(msgspec.Struct, frozen=True, kw_only=True):
             for component in _list_components(direct)
             if len(component) > 1 or component[0] in direct[component[0]]
         ]
-        return sorted(loops, key=lambda each: self.order[each[0]])
+        return sorted(loops, key=lambda cycle: self.order[cycle[0]])
 
     def list_reachable(self, source: str) -> frozenset[str]:
         """List the steps that one or more arcs lead to."""
@@ -72,19 +72,19 @@ def map_steps_by_name(playbook: Playbook) -> dict[str, Step]:
 
 def get_entry_step(playbook: Playbook) -> str:
     """Name the step that gets the first token."""
-    written = playbook.executor.spec.entry_step
+    entry_step = playbook.executor.spec.entry_step
     names = [step.step for step in playbook.workflow]
-    if written is not None and written in names:
-        return written
+    if entry_step is not None and entry_step in names:
+        return entry_step
     return "start" if "start" in names else names[0]
 
 
 def find_final_step(playbook: Playbook) -> str | None:
     """Name the step that runs once after all branches, if there is one."""
-    written = playbook.executor.spec.final_step
+    final_step = playbook.executor.spec.final_step
     names = [step.step for step in playbook.workflow]
-    if written is not None and written in names:
-        return written
+    if final_step is not None and final_step in names:
+        return final_step
     return "end" if "end" in names else None
 
 

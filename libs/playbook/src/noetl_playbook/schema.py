@@ -177,8 +177,8 @@ def _spell_sections(definitions: dict[str, Schema]) -> None:
     }
     limits = properties["ExecPolicy"]["limits"]
     limits["properties"] = {
-        name: {"anyOf": [{"type": "integer", "minimum": 1, "maximum": most}, _NUMBER_TEXT]}
-        for name, most in LIMITS_MAX.items()
+        name: {"anyOf": [{"type": "integer", "minimum": 1, "maximum": maximum}, _NUMBER_TEXT]}
+        for name, maximum in LIMITS_MAX.items()
     }
     limits["additionalProperties"] = False
     properties["Output"]["accumulate"]["anyOf"].append({"const": True})
@@ -250,14 +250,14 @@ def _describe_kind(kind: tools.ToolKind, *, is_whole: bool) -> Schema:
     types = FIELD_TYPES.get(kind.name, {})
     properties: dict[str, Any] = {}
     for field in sorted(kind.known_fields):
-        declared = types.get(kind.aliases.get(field, field))
-        if declared is None:
+        field_type = types.get(kind.aliases.get(field, field))
+        if field_type is None:
             properties[field] = True
             continue
-        described = {**declared.schema, "description": f"Takes {declared.expected}."}
-        if isinstance(described.get("type"), list):
-            described["type"] = [*described["type"], "null"]
-        properties[field] = described
+        field_schema = {**field_type.schema, "description": f"Takes {field_type.expected}."}
+        if isinstance(field_schema.get("type"), list):
+            field_schema["type"] = [*field_schema["type"], "null"]
+        properties[field] = field_schema
     then: Schema = {"properties": properties}
     # The input of a task, or of its step, fills what is required of these.
     required = () if kind.name in tools.FILLED_BY_INPUT else kind.required

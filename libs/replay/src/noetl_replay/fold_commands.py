@@ -103,13 +103,17 @@ def end_offer(state: ExecutionState, event: command_events.CommandStarted) -> No
 def remember_result_place(state: ExecutionState, event: command_events.CommandCompleted) -> None:
     """Remember where a step's result was made; of many units, what their places share."""
     command_state = state.commands[event.command_id]
-    made = placement.extract_place(command_state.locality)
+    result_place = placement.extract_place(command_state.locality)
     run = state.runs.get(event.run_id)
     loop = run.loop if run is not None else None
     if loop is not None:
-        made = made if loop.locality is None else placement.find_common_place(loop.locality, made)
-        loop.locality = made
-    state.steps.setdefault(event.step, StepState(step=event.step)).locality = made
+        result_place = (
+            result_place
+            if loop.locality is None
+            else placement.find_common_place(loop.locality, result_place)
+        )
+        loop.locality = result_place
+    state.steps.setdefault(event.step, StepState(step=event.step)).locality = result_place
 
 
 def add_run_metrics(state: ExecutionState, run_id: RunId, tasks: MetricsByTask) -> None:

@@ -72,7 +72,7 @@ def _abandon_frame(state: ExecutionState, event: frame_events.FrameAbandoned) ->
 
 
 def _open_stage(state: ExecutionState, at: Envelope, event: loop_events.StageOpened) -> None:
-    opened = StageState(
+    stage_state = StageState(
         stage_id=event.stage_id,
         run_id=event.run_id,
         step=event.step,
@@ -83,7 +83,7 @@ def _open_stage(state: ExecutionState, at: Envelope, event: loop_events.StageOpe
         started_at=at.event_time,
         parent_stage_id=UNSET if event.parent_stage_id is None else event.parent_stage_id,
     )
-    state.stages[event.stage_id] = state.changes.stages[event.stage_id] = opened
+    state.stages[event.stage_id] = state.changes.stages[event.stage_id] = stage_state
 
 
 def _close_stage(state: ExecutionState, at: Envelope, event: loop_events.StageClosed) -> None:
@@ -158,36 +158,36 @@ def _end_frame(
     fold_commands.add_run_metrics(state, state.stages[frame_state.stage_id].run_id, event.tasks)
 
 
-def _count_frame(state: ExecutionState, done: FrameState) -> None:
-    owner = state.stages[done.stage_id]
+def _count_frame(state: ExecutionState, ended_frame: FrameState) -> None:
+    owner = state.stages[ended_frame.stage_id]
     owner.frames += 1
-    owner.rows += done.row_count
-    owner.rows_failed += done.rows_failed
-    owner.frames_failed += done.status is FrameStatus.FAILED
+    owner.rows += ended_frame.row_count
+    owner.rows_failed += ended_frame.rows_failed
+    owner.frames_failed += ended_frame.status is FrameStatus.FAILED
     state.changes.stages[owner.stage_id] = owner
 
 
 def _count_rows(
     state: ExecutionState,
-    done: FrameState,
+    ended_frame: FrameState,
     event: frame_events.FrameCommitted | frame_events.FrameFailed,
 ) -> None:
-    loop_state = fold_loops.touch_loop(state, state.stages[done.stage_id].run_id)
+    loop_state = fold_loops.touch_loop(state, state.stages[ended_frame.stage_id].run_id)
     if loop_state is None:
         return
     if has_planned_frames(loop_state):
-        count_ended_frame(loop_state, done, event)
+        count_ended_frame(loop_state, ended_frame, event)
         loop_state.first_error = loop_state.first_error or getattr(event, "error", None)
         return
     loop_state.commits += 1
-    loop_state.total += done.row_count
-    loop_state.failed += done.rows_failed
-    loop_state.success += done.row_count - done.rows_failed
+    loop_state.total += ended_frame.row_count
+    loop_state.failed += ended_frame.rows_failed
+    loop_state.success += ended_frame.row_count - ended_frame.rows_failed
     if isinstance(event, frame_events.FrameFailed):
         loop_state.first_error = loop_state.first_error or event.error
-    slot = loop_state.slots[done.slot]
+    slot = loop_state.slots[ended_frame.slot]
     slot.open_frame_id = None
-    slot.next_index = done.frame_index + 1
+    slot.next_index = ended_frame.frame_index + 1
     slot.rows_left = event.rows_left
     slot.frames_in_round += 1
 
@@ -267,17 +267,17 @@ def remember_retry(
 
 def count_ended_frame(
     loop_state: LoopState,
-    done: FrameState,
+    ended_frame: FrameState,
     event: frame_events.FrameCommitted | frame_events.FrameFailed,
 ) -> None:
     """Count a frame that ended; a unit ends with its last frame."""
-    units_ok, units_failed = _count_units(loop_state, done, event)
+    units_ok, units_failed = _count_units(loop_state, ended_frame, event)
     if loop_state.counts_frames:
         loop_state.success += units_ok
         loop_state.failed += units_failed
     else:
-        loop_state.success += done.row_count - done.rows_failed
-        loop_state.failed += done.rows_failed
+        loop_state.success += ended_frame.row_count - ended_frame.rows_failed
+        loop_state.failed += ended_frame.rows_failed
     loop_state.retry_at.pop(event.frame_id, None)
     if event.rows_left:
         return
@@ -288,14 +288,14 @@ def count_ended_frame(
 
 def _count_units(
     loop_state: LoopState,
-    done: FrameState,
+    ended_frame: FrameState,
     event: frame_events.FrameCommitted | frame_events.FrameFailed,
 ) -> tuple[int, int]:
     """Count what a frame adds to its loop's units: itself, or those that its worker cut it into."""
-    has_failed = done.status is FrameStatus.FAILED
+    has_failed = ended_frame.status is FrameStatus.FAILED
     if event.units is not None:
         loop_state.retried += event.units.retried
         return event.units.ok, event.units.failed
     inside = loop_state.cut.inside if loop_state.cut is not None else None
-    many = 1 if inside is None else inside
-    return (0, many) if has_failed else (many, 0)
+    units_in_frame = 1 if inside is None else inside
+    return (0, units_in_frame) if has_failed else (units_in_frame, 0)

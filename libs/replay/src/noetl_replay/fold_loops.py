@@ -39,7 +39,7 @@ def apply_loop(
 
 
 def _start_loop(state: ExecutionState, at: Envelope, event: loop_events.LoopStarted) -> None:
-    started = LoopState(
+    loop_state = LoopState(
         run_id=event.run_id,
         step=event.step,
         mode=event.mode,
@@ -55,15 +55,15 @@ def _start_loop(state: ExecutionState, at: Envelope, event: loop_events.LoopStar
         last_event_id=at.event_id,
     )
     if event.may_batch:
-        started.may_batch = True
+        loop_state.may_batch = True
     if event.taken is not None:
-        started.success = event.taken.completed
-        started.units_ok = 0 if event.taken.frames is None else event.taken.frames.units_ok
+        loop_state.success = event.taken.completed
+        loop_state.units_ok = 0 if event.taken.frames is None else event.taken.frames.units_ok
     state.warnings += len(event.notes)
     if event.stage_id is not None and event.cut is None:
-        started.slots = [SlotState(slot=slot) for slot in range(event.max_in_flight)]
-    state.runs[event.run_id].loop = started
-    state.changes.loops[event.run_id] = started
+        loop_state.slots = [SlotState(slot=slot) for slot in range(event.max_in_flight)]
+    state.runs[event.run_id].loop = loop_state
+    state.changes.loops[event.run_id] = loop_state
 
 
 def _resize_loop(state: ExecutionState, at: Envelope, event: loop_events.LoopResized) -> None:
@@ -84,9 +84,9 @@ def _finish_loop(
     state: ExecutionState, at: Envelope, event: loop_events.LoopDone | loop_events.LoopFailed
 ) -> None:
     state.ctx = {**state.ctx, **event.patch}
-    remembered = state.steps.setdefault(event.step, StepState(step=event.step))
-    remembered.result = event.result
-    remembered.error = event.error if isinstance(event, loop_events.LoopFailed) else None
+    step_state = state.steps.setdefault(event.step, StepState(step=event.step))
+    step_state.result = event.result
+    step_state.error = event.error if isinstance(event, loop_events.LoopFailed) else None
     fold_lineage.remember_run_result(state, at, event)
     loop_state = touch_loop(state, event.run_id)
     if loop_state is None:

@@ -86,12 +86,12 @@ def _close_chunk(
     stream_state = producer.stream if producer is not None else None
     if chunk is None or stream_state is None or chunk.index not in stream_state.open:
         return
-    counted = stream_state.open[chunk.index]
-    counted.open -= 1
-    counted.has_failed |= error is not None
+    open_chunk = stream_state.open[chunk.index]
+    open_chunk.open -= 1
+    open_chunk.has_failed |= error is not None
     stream_state.first_error = stream_state.first_error or error
-    if counted.open:
+    if open_chunk.open:
         return
     del stream_state.open[chunk.index]
-    stream_state.failed += counted.has_failed
-    stream_state.done += not counted.has_failed
+    stream_state.failed += open_chunk.has_failed
+    stream_state.done += not open_chunk.has_failed

@@ -22,8 +22,8 @@ Conceal = Callable[[bytes], bytes]
 class HistoryReplay:
     """Folds a history page by page; begun from a snapshot it knows no rows of what had ended."""
 
-    def __init__(self, begun: ExecutionState) -> None:
-        self.state = begun
+    def __init__(self, initial_state: ExecutionState) -> None:
+        self.state = initial_state
         self.surfaces: Surfaces = {surface: {} for surface in rows.SURFACES}
         self.results: dict[str, rows.Row] = {}
         self.events = 0
@@ -62,8 +62,8 @@ def build_replay_report(
     what is shown.
     """
     surfaces = replay.surfaces if projection == ALL else {projection: replay.surfaces[projection]}
-    chosen = rows.select_checksum_surfaces(surfaces)
-    data = codec.encode_json([show_state(replay.state), chosen])
+    chosen_rows = rows.select_checksum_surfaces(surfaces)
+    data = codec.encode_json([show_state(replay.state), chosen_rows])
     state, plain = codec.decode_json(data if conceal is None else conceal(data))
     return {
         **describe_state(replay.state),

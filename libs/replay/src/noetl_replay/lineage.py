@@ -150,7 +150,7 @@ def _start_step_run(
     lineage: LineageState, at: Envelope, event: step_events.StepEnter, plan: Plan
 ) -> RunEvent:
     data = plan.get(event.step)
-    begun = OpenLineageRun(
+    step_run = OpenLineageRun(
         run_id=event.run_id,
         step=event.step,
         inputs=[
@@ -162,8 +162,8 @@ def _start_step_run(
             ),
         ],
     )
-    lineage.open[event.run_id] = begun
-    return _build_step_event(lineage, at, begun, plan, RunState.START)
+    lineage.open[event.run_id] = step_run
+    return _build_step_event(lineage, at, step_run, plan, RunState.START)
 
 
 def _note_result(lineage: LineageState, run_id: RunId, result: ResultEnvelope) -> None:
@@ -296,15 +296,15 @@ def _build_parent_facet(lineage: LineageState) -> ParentFacet | UnsetType:
 def _list_outputs(
     lineage: LineageState, run: OpenLineageRun, data: StepData | None
 ) -> list[OutputDataset]:
-    written = [
+    written_datasets = [
         OutputDataset(namespace=dataset.namespace, name=dataset.name)
         for dataset in (data.writes if data is not None else ())
     ]
     if run.result is None:
-        return written
+        return written_datasets
     result = run.result
     return [
-        *written,
+        *written_datasets,
         OutputDataset(
             namespace=build_namespace(lineage),
             name=_build_result_name(lineage, run.step),

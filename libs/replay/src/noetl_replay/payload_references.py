@@ -16,12 +16,12 @@ def collect_references(value: Any) -> Found:
 
 def _iterate_references(value: Any) -> Iterator[dict[str, Any]]:
     # A stack and not recursion: what steps return may be nested as deep as JSON goes.
-    rest = [value]
-    while rest:
-        current = rest.pop()
+    pending_values = [value]
+    while pending_values:
+        current = pending_values.pop()
         if isinstance(current, dict):
             if isinstance(current.get("sha256"), str) and isinstance(current.get("uri"), str):
                 yield current
-            rest.extend(current.values())
+            pending_values.extend(current.values())
         elif isinstance(current, list):
-            rest.extend(current)
+            pending_values.extend(current)

@@ -432,10 +432,10 @@ def remember_rejection(state: ExecutionState, key: str) -> None:
     forget_oldest(state.rejections, REJECTIONS_MAX)
 
 
-def forget_oldest(kept: dict[Any, Any], entries_max: int) -> None:
+def forget_oldest(entries: dict[Any, Any], entries_max: int) -> None:
     """Bound a mapping by dropping what was put first."""
-    while len(kept) > entries_max:
-        del kept[next(iter(kept))]
+    while len(entries) > entries_max:
+        del entries[next(iter(entries))]
 
 
 class StoredResult(Struct, frozen=True, kw_only=True):

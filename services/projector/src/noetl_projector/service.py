@@ -76,16 +76,16 @@ class Projector:
         What lies behind a full fetch is read while that is written, a few times over.
         """
         await asyncio.sleep(self._paced_until - self._clock.monotonic_s())
-        arrived = await self._arriving.take_batch(wait_s=self._policy.fetch_wait_s)
-        if not arrived.messages:
+        batch = await self._arriving.take_batch(wait_s=self._policy.fetch_wait_s)
+        if not batch.messages:
             return 0
         self._paced_until = self._clock.monotonic_s() + self._policy.pace_s
         messages = 0
         async with self._turn:
-            for left in reversed(range(_FETCHES_A_TURN)):
-                messages += arrived.messages
-                arrived = await self._project_and_take(arrived, is_last=not left)
-                if not arrived.messages:
+            for fetches_left in reversed(range(_FETCHES_A_TURN)):
+                messages += batch.messages
+                batch = await self._project_and_take(batch, is_last=not fetches_left)
+                if not batch.messages:
                     break
         return messages
 
@@ -139,22 +139,22 @@ class Projector:
         self.counting.show_lag(undelivered + unsettled, now=self._clock.now())
         self._epochs.show_epoch_age()
 
-    async def _project_and_take(self, arrived: FetchedBatch, *, is_last: bool) -> FetchedBatch:
+    async def _project_and_take(self, batch: FetchedBatch, *, is_last: bool) -> FetchedBatch:
         """Project a fetched batch, or nak it; return the batch that was fetched meanwhile."""
         try:
-            done, following = await asyncio.gather(
-                self._project_in_span(arrived),
-                self._arriving.take_next_batch(arrived, is_wanted=not is_last),
+            failure, next_batch = await asyncio.gather(
+                self._project_in_span(batch),
+                self._arriving.take_next_batch(batch, is_wanted=not is_last),
                 return_exceptions=True,
             )
         finally:
-            await self._arriving.return_unsettled(arrived)
-        if isinstance(following, BaseException):
-            raise following if done is None else done
-        if done is not None:
-            await self._arriving.return_unsettled(following)
-            raise done
-        return following
+            await self._arriving.return_unsettled(batch)
+        if isinstance(next_batch, BaseException):
+            raise next_batch if failure is None else failure
+        if failure is not None:
+            await self._arriving.return_unsettled(next_batch)
+            raise failure
+        return next_batch
 
     async def _project_in_span(self, arrived: FetchedBatch) -> None:
         with tracing.start_recorded_span(
@@ -295,16 +295,17 @@ class Projector:
             )
         return len(page)
 
-    async def _apply_states(self, moving: Iterable[ProjectedState]) -> list[ExecutionId]:
+    async def _apply_states(self, projected_states: Iterable[ProjectedState]) -> list[ExecutionId]:
         """Write what the states have touched, in one transaction; return who was left out."""
         rows, results = read_models.build_empty_rows(), list[dict[str, Any]]()
         positions: dict[str, tuple[int, int]] = {}
-        held_by_id = {
-            projected_state.state.execution_id: projected_state for projected_state in moving
+        states_by_id = {
+            projected_state.state.execution_id: projected_state
+            for projected_state in projected_states
         }
-        for execution_id, held in held_by_id.items():
-            positions[execution_id] = (held.position, held.state.version)
-            read_models.add_changes(rows, results, held.state)
+        for execution_id, projected_state in states_by_id.items():
+            positions[execution_id] = (projected_state.position, projected_state.state.version)
+            read_models.add_changes(rows, results, projected_state.state)
         if not positions:
             return []
         await pass_failpoint(Failpoint.PROJECTOR_APPLY_BEFORE)
@@ -313,11 +314,13 @@ class Projector:
         )
         await pass_failpoint(Failpoint.PROJECTOR_APPLY_AFTER)
         for name in left_out:
-            del held_by_id[ExecutionId(name)]
-        self.counting.count_written(held_by_id.values(), stale=len(left_out), now=self._clock.now())
-        for held in held_by_id.values():
-            held.position = held.state.version
-        self._epochs.note_positions(held_by_id.values())
+            del states_by_id[ExecutionId(name)]
+        self.counting.count_written(
+            states_by_id.values(), stale=len(left_out), now=self._clock.now()
+        )
+        for projected_state in states_by_id.values():
+            projected_state.position = projected_state.state.version
+        self._epochs.note_positions(states_by_id.values())
         return [ExecutionId(name) for name in left_out]
 
     async def _keep_due_snapshots(self, projected: Iterable[ProjectedState]) -> None:
@@ -333,8 +336,10 @@ class Projector:
             )
         ]
         for at in range(0, len(due), _SNAPSHOTS_TOGETHER):
-            some = due[at : at + _SNAPSHOTS_TOGETHER]
-            await asyncio.gather(*(self._keep_snapshot(held) for held in some))
+            due_states = due[at : at + _SNAPSHOTS_TOGETHER]
+            await asyncio.gather(
+                *(self._keep_snapshot(projected_state) for projected_state in due_states)
+            )
 
     async def _keep_snapshot(self, projected_state: ProjectedState) -> None:
         try:

@@ -98,18 +98,18 @@ def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     return config
 
 
-def _read_ordinal(found: Settings, *, has_shard_index: bool) -> int:
+def _read_ordinal(config: Settings, *, has_shard_index: bool) -> int:
     """Read a projector's number from its pod's name; raises `SettingsError`."""
-    digits = _ORDINAL.search(found.pod_name)
+    digits = _ORDINAL.search(config.pod_name)
     if digits is None:
         raise settings.SettingsError(
-            f"{PREFIX}POD_NAME is {found.pod_name!r}, which ends in no ordinal: run projectors as "
+            f"{PREFIX}POD_NAME is {config.pod_name!r}, which ends in no ordinal: run projectors as "
             f"a stateful set, or set {PREFIX}SHARD_INDEX instead."
         )
     ordinal = int(digits[1])
-    if has_shard_index and ordinal != found.shard_index:
+    if has_shard_index and ordinal != config.shard_index:
         raise settings.SettingsError(
-            f"{PREFIX}SHARD_INDEX is {found.shard_index} but {PREFIX}POD_NAME {found.pod_name!r} "
+            f"{PREFIX}SHARD_INDEX is {config.shard_index} but {PREFIX}POD_NAME {config.pod_name!r} "
             f"says {ordinal}: set one of them."
         )
     return ordinal

@@ -6,7 +6,13 @@ from noetl_chassis.loop import LoopHealth, run_every
 from noetl_messaging.jetstream.connection import ConnectionTimeouts, open_connection
 from noetl_reaper import settings
 from noetl_reaper.settings import Settings
-from noetl_reaper.wiring import collect_payloads, retain_histories, watch_workers, wire_reaper
+from noetl_reaper.wiring import (
+    collect_payloads,
+    count_storage,
+    retain_histories,
+    watch_workers,
+    wire_reaper,
+)
 from noetl_storage.postgres import migrate
 from noetl_storage.postgres.database import open_database
 
@@ -32,6 +38,7 @@ async def run_service(config: Settings) -> None:
         reaper = wire_reaper(config, owner=process.instance, database=database, nats=nats)
         async with (
             collect_payloads(config, process=process, database=database),
+            count_storage(config, process=process, database=database),
             retain_histories(config, process=process),
             watch_workers(config, reaper, process=process, database=database, nats=nats),
         ):

@@ -70,6 +70,8 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     payload_shelf_s: Seconds = 86_400.0
     # A look reads the ledger and every payload: rarely is enough.
     payload_sweep_interval_s: Seconds = 21_600.0
+    # How often the objects of tenants are listed whose quota bounds what they store; 0 never.
+    storage_count_interval_s: Annotated[float, Meta(ge=0)] = 300.0
     # The ledger's database as `noetl_archivist`; without it nothing ever leaves the ledger.
     retention_dsn: str = ""
     # How many days after its end a history stays, where its owner has no policy; else it stays.

@@ -26,6 +26,7 @@ from noetl_reaper.sweeps.node_lease import NodeLease
 from noetl_reaper.sweeps.notifier import Notifier, NotifierLimits
 from noetl_reaper.sweeps.payload_collection import PayloadCollection
 from noetl_reaper.sweeps.scheduler import Scheduler, SchedulerLimits
+from noetl_reaper.sweeps.storage_count import StorageCount
 from noetl_reaper.sweeps.tenant_reads import TenantReadLimit
 from noetl_reaper.sweeps.worker_losses import WorkerLossPolicy, WorkerLossWatch
 from noetl_replay.fold import FOLD_VERSION
@@ -45,6 +46,7 @@ from noetl_storage.postgres.ledger.requests import PostgresRequests
 from noetl_storage.postgres.ledger.retention import PostgresRetention
 from noetl_storage.postgres.partitions import PostgresPartitions
 from noetl_storage.postgres.read_models.projections import PostgresProjections
+from noetl_storage.postgres.registry.identities import PostgresQuotas
 from noetl_storage.postgres.registry.notifications import PostgresNotifications
 from noetl_storage.postgres.registry.schedules import PostgresSchedules
 from noetl_storage.postgres.tenant_roles import PostgresTenantRoles
@@ -151,6 +153,34 @@ async def collect_payloads(
                 collector.sweep,
                 stop=process.stop,
                 name="payloads",
+            )
+        )
+        yield
+
+
+@asynccontextmanager
+async def count_storage(
+    config: Settings, *, process: ServiceProcess, database: Database
+) -> AsyncIterator[None]:
+    """Count what tenants store beside the sweep; not at all without a store or an interval."""
+    if not (config.payload_url and config.storage_count_interval_s):
+        yield
+        return
+    async with _open_payload_store(config) as payloads, asyncio.TaskGroup() as group:
+        count = StorageCount(
+            payloads,
+            counts=PostgresQuotas(database),
+            instances=PostgresInstances(database),
+            owner=process.instance,
+            lease_s=config.storage_count_interval_s,
+            clock=SystemClock(),
+        )
+        group.create_task(
+            run_every(
+                config.storage_count_interval_s,
+                count.count_tenants,
+                stop=process.stop,
+                name="storage count",
             )
         )
         yield

@@ -92,7 +92,7 @@ class _LazyRegisters:
         self._config = config
         self._stack = stack
         self._opening = asyncio.Lock()
-        self._opened: Registers | None = None
+        self._registers: Registers | None = None
 
     async def find_value(self, name: str) -> tuple[int, bytes] | None:
         """Return a value with its revision, or None."""
@@ -104,7 +104,7 @@ class _LazyRegisters:
 
     async def _open_registers(self) -> Registers:
         async with self._opening:
-            if self._opened is None:
+            if self._registers is None:
                 config = self._config
                 nats = await self._stack.enter_async_context(
                     open_connection(
@@ -113,8 +113,8 @@ class _LazyRegisters:
                         waits=ConnectionTimeouts(connect_s=config.connect_s),
                     )
                 )
-                self._opened = JetStreamRegisters(nats)
-            return self._opened
+                self._registers = JetStreamRegisters(nats)
+            return self._registers
 
 
 class WaveExecutor(Struct, frozen=True, kw_only=True):
@@ -136,7 +136,7 @@ class WaveExecutor(Struct, frozen=True, kw_only=True):
         payloads = TenantPayloads(
             self.payloads,
             place=PayloadOwner(tenant_id=share.tenant_id, organization_id=share.organization_id),
-            remembered=self.remembered,
+            cache=self.remembered,
         )
         holder = identity.mint_token()
         name = waves.build_claim_name(share.name, share.part)
@@ -161,55 +161,61 @@ class WaveExecutor(Struct, frozen=True, kw_only=True):
         """Run a share's frames, a few at once; return their manifests in order."""
         room = asyncio.Semaphore(FRAMES_AT_ONCE)
 
-        async def run_one_frame(placed: WaveFrame) -> bytes:
+        async def run_one_frame(wave_frame: WaveFrame) -> bytes:
             async with room:
-                services = self._build_services(share, payloads, placed.command)
+                services = self._build_services(share, payloads, wave_frame.command)
                 data = self.mask.mask_bytes(
-                    codec.encode_json(await self._run_wave_frame(placed, services, holder))
+                    codec.encode_json(await self._run_wave_frame(wave_frame, services, holder))
                 )
             bundler.add_manifest(data)
             return data
 
         async with open_task_group() as group:
-            running = [group.create_task(run_one_frame(placed)) for placed in share.frames]
-        return [task.result() for task in running]
+            frame_tasks = [
+                group.create_task(run_one_frame(wave_frame)) for wave_frame in share.frames
+            ]
+        return [task.result() for task in frame_tasks]
 
     async def _run_wave_frame(
-        self, placed: WaveFrame, services: CommandServices, holder: str
+        self, wave_frame: WaveFrame, services: CommandServices, holder: str
     ) -> FrameManifest:
         """Run one frame, and say what became of it."""
-        if placed.frame is not None:
-            return await self._run_slot_frame(placed, placed.frame, services)
-        return waves.build_manifest(placed, await self._run_to_fact(placed, services, holder))
+        if wave_frame.frame is not None:
+            return await self._run_slot_frame(wave_frame, wave_frame.frame, services)
+        return waves.build_manifest(
+            wave_frame, await self._run_to_fact(wave_frame, services, holder)
+        )
 
     async def _run_slot_frame(
-        self, placed: WaveFrame, frame: Frame, services: CommandServices
+        self, wave_frame: WaveFrame, frame: Frame, services: CommandServices
     ) -> FrameManifest:
         """Run a frame that a slot has recorded; the slot reports it."""
         (outcome,) = await asyncio.gather(
-            _run_recorded_frame(placed, frame, services), return_exceptions=True
+            _run_recorded_frame(wave_frame, frame, services), return_exceptions=True
         )
         match outcome:
             case FrameOutcome():
-                return waves.build_slot_manifest(placed, frame, outcome)
+                return waves.build_slot_manifest(wave_frame, frame, outcome)
             case ToolFailure():
                 error = self.mask.mask_error(outcome.error)
             case TemplateError():
                 error = self.mask.mask_error(
-                    build_template_error(outcome, step=placed.command.step)
+                    build_template_error(outcome, step=wave_frame.command.step)
                 )
             case Exception():
-                error = _build_defect_error(placed, outcome)
+                error = _build_defect_error(wave_frame, outcome)
             case _:
                 raise outcome
-        return waves.build_slot_manifest(placed, frame, error)
+        return waves.build_slot_manifest(wave_frame, frame, error)
 
-    async def _run_to_fact(self, placed: WaveFrame, services: CommandServices, holder: str) -> Fact:
+    async def _run_to_fact(
+        self, wave_frame: WaveFrame, services: CommandServices, holder: str
+    ) -> Fact:
         """Run a frame as any lane does, and return the fact that ends it."""
-        command = placed.command
-        collected = _CollectingPublisher()
+        command = wave_frame.command
+        fact_collector = _CollectingPublisher()
         fact_publisher = FactPublisher(
-            publisher=collected,
+            publisher=fact_collector,
             worker_id=services.worker_id,
             route=ReportRoute(routes=IngestRoutes(shard_count=1)),
             mask=self.mask,
@@ -221,7 +227,7 @@ class WaveExecutor(Struct, frozen=True, kw_only=True):
         (outcome,) = await asyncio.gather(work, return_exceptions=True)
         if isinstance(outcome, Exception):
             reporter.report_facts(
-                build_failed(command, services, _build_defect_error(placed, outcome))
+                build_failed(command, services, _build_defect_error(wave_frame, outcome))
             )
         try:
             await reporter.flush_facts()
@@ -230,7 +236,7 @@ class WaveExecutor(Struct, frozen=True, kw_only=True):
                 build_failed(command, services, build_error("payload_too_large", str(problem)))
             )
             await reporter.flush_facts()
-        return collected.facts[-1]
+        return fact_collector.facts[-1]
 
     def _build_services(
         self, share: WavePartition, payloads: TenantPayloads, command: Command
@@ -255,22 +261,22 @@ class WaveExecutor(Struct, frozen=True, kw_only=True):
 
 
 async def _run_recorded_frame(
-    placed: WaveFrame, frame: Frame, services: CommandServices
+    wave_frame: WaveFrame, frame: Frame, services: CommandServices
 ) -> FrameOutcome:
     """Read a frame's rows where they are recorded, and run it."""
-    block, context = await prepare_command(placed.command, services)
+    block, context = await prepare_command(wave_frame.command, services)
     record = codec.convert_value(await services.payloads.load_value(frame.rows_ref), FrameRecord)
     return await run_recorded_frame(
         structs.replace(frame, rows=record.rows),
         block=block,
         context=context,
         services=services,
-        may_leave_rows=placed.may_leave_rows,
+        may_leave_rows=wave_frame.may_leave_rows,
     )
 
 
-def _build_defect_error(placed: WaveFrame, problem: Exception) -> ErrorObject:
-    step = placed.command.step
+def _build_defect_error(wave_frame: WaveFrame, problem: Exception) -> ErrorObject:
+    step = wave_frame.command.step
     log.error("command failed with an internal error", step=step, exc_info=problem)
     text = f"the executor could not run step '{step}': {type(problem).__name__}"
     return build_error("internal", text, step=step)

@@ -59,7 +59,7 @@ class Worker:
         self._wait_s = wait_s
         self._announcer = presence_announcer
         self._attended: set[asyncio.Task[None]] = set()
-        self._held = HeldDeliveries()
+        self._held_deliveries = HeldDeliveries()
         self._has_room = asyncio.Event()
 
     async def run(self, *, stop: asyncio.Event, loop_health: LoopHealth, drain_s: float) -> None:
@@ -111,7 +111,7 @@ class Worker:
                 worker_id=announcer.worker_id,
                 pool=announcer.pool,
                 lanes=announcer.lanes,
-                sequences=self._held.list_sequences(),
+                sequences=self._held_deliveries.list_sequences(),
             )
 
         return [group.create_task(answer_roll_calls(announcer.hints, build_answer))]
@@ -123,8 +123,8 @@ class Worker:
             return []
 
         def attend_offer(command: Command, data: bytes) -> None:
-            offered = self._attend_offer(presence_announcer.offers, command, data)
-            self._start_attending(group, offered, build_offer_subject(command))
+            attendance = self._attend_offer(presence_announcer.offers, command, data)
+            self._start_attending(group, attendance, build_offer_subject(command))
 
         host = OfferHost(
             beat=lambda: self._build_beat(presence_announcer, self._commands_max),
@@ -162,12 +162,12 @@ class Worker:
     async def _attend_offer(self, offers: OfferIntake, command: Command, data: bytes) -> None:
         delivery = await offers.request_grant(command, data)
         if delivery is not None:
-            self._held.add_delivery(delivery)
+            self._held_deliveries.add_delivery(delivery)
             await self._attend_delivery(delivery)
 
     def _attend_deliveries(self, deliveries: list[Delivery], group: asyncio.TaskGroup) -> None:
         for delivery in deliveries:
-            self._held.add_delivery(delivery)
+            self._held_deliveries.add_delivery(delivery)
             self._start_attending(group, self._attend_delivery(delivery), delivery.subject)
 
     def _start_attending(
@@ -185,7 +185,7 @@ class Worker:
             # One delivery's misfortune must not end the others; unsettled, it comes again.
             log.exception("delivery not settled", subject=delivery.subject)
         finally:
-            self._held.remove_delivery(delivery)
+            self._held_deliveries.remove_delivery(delivery)
 
     def _forget_task(self, subject: str, task: asyncio.Task[None]) -> None:
         self._attended.discard(task)
@@ -203,5 +203,5 @@ class Worker:
     async def _wait_until_finished(self, wait_s: float) -> bool:
         if not self._attended:
             return True
-        _, left = await asyncio.wait(self._attended, timeout=wait_s)
-        return not left
+        _, unfinished = await asyncio.wait(self._attended, timeout=wait_s)
+        return not unfinished

@@ -395,7 +395,7 @@ def _build_keyring(
             folder=Path(config.secret_folder) if config.secret_folder else None,
         ),
         sealer=sealer,
-        kept=EntryCache(),
+        entry_cache=EntryCache(),
         clock=clock,
         template_env=config.template_env,
     )

@@ -74,25 +74,27 @@ def show_quota(
     calls: Annotated[
         float | None, typer.Option("--calls", min=0.001, help="Calls of the API a second.")
     ] = None,
+    stored: Annotated[
+        int | None, typer.Option("--stored", min=0, help="Bytes in the payload store.")
+    ] = None,
     is_lifted: Annotated[bool, typer.Option("--none", help="Bound the tenant no more.")] = False,
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what tenants may use at most, or set it for one; it holds within seconds."""
-    is_change = is_lifted or running is not None or calls is not None
+    limits = {"running_max": running, "calls_per_s": calls, "stored_bytes_max": stored}
+    is_bound = any(bound is not None for bound in limits.values())
+    is_change = is_lifted or is_bound
     if is_change and name is None:
         raise CliError("no tenant is named", way_out="noetl tenant quota NAME --running N")
-    if is_lifted and (running is not None or calls is not None):
+    if is_lifted and is_bound:
         raise CliError("--none goes with no other bound", way_out="leave it out")
     with client.open_client(server) as planner:
         if is_change:
-            limits = {"running_max": running, "calls_per_s": calls}
             # A bound that is not named stays.
             body = {bound: it for bound, it in limits.items() if is_lifted or it is not None}
             planner.patch(f"/api/quotas/{client.escape_segment(name or '')}", body)
-        quotas = [
-            quota for quota in _iterate_quotas(planner) if name is None or quota["tenant"] == name
-        ]
+        quotas = list(_iterate_quotas(planner, name))
     if as_json:
         terminal_output.print_json(quotas)
         return
@@ -102,26 +104,34 @@ def show_quota(
             f"{quota['running']:,}",
             _show_bound(quota["running_max"]),
             _show_bound(quota["calls_per_s"]),
+            _show_stored(quota),
+            _show_bound(quota["stored_bytes_max"]),
         )
         for quota in quotas
     ]
     terminal_output.print_rows(
-        ("TENANT", "RUNNING", "AT MOST", "CALLS A SECOND"),
+        ("TENANT", "RUNNING", "AT MOST", "CALLS A SECOND", "STORED BYTES", "AT MOST"),
         rows,
         nothing=f"Tenant {name} is not bounded." if name else "No tenant is bounded.",
     )
 
 
-def _iterate_quotas(planner: PlannerClient) -> Iterator[dict[str, Any]]:
+def _iterate_quotas(planner: PlannerClient, tenant: str | None) -> Iterator[dict[str, Any]]:
     after: str | None = ""
     while after is not None:
-        page = planner.get("/api/quotas", after=after)
+        page = planner.get("/api/quotas", tenant=tenant, after=after)
         yield from page["quotas"]
         after = page["next_after"]
 
 
+def _show_stored(quota: dict[str, Any]) -> str:
+    if quota["stored_bytes_max"] is None:
+        return "-"
+    return "not counted" if quota["stored_bytes"] is None else f"{quota['stored_bytes']:,}"
+
+
 def _show_bound(bound: float | None) -> str:
-    return "-" if bound is None else f"{bound:,g}"
+    return "-" if bound is None else f"{bound:,.15g}"
 
 
 def _find_dsn(directory: Path | None, dsn: str | None) -> str:

@@ -146,7 +146,7 @@ class _Histogram:
     """Measurements of one metric, those that have not been told to the SDK yet beside it."""
 
     def __init__(self, metric: Metric) -> None:
-        self._told = metrics.get_meter(SCOPE).create_histogram(
+        self._instrument = metrics.get_meter(SCOPE).create_histogram(
             metric.instrument_name,
             unit=metric.unit,
             description=metric.meaning,
@@ -155,27 +155,27 @@ class _Histogram:
             ),
         )
         # Several threads may add and take.
-        self._gathered: deque[tuple[float, Mapping[str, str] | None]] = deque()
+        self._pending_values: deque[tuple[float, Mapping[str, str] | None]] = deque()
         _HISTOGRAMS.append(self)
 
     def record_value(self, value: float, labels: Mapping[str, str] | None) -> None:
         """Keep one measurement."""
         if span_recording.are_spans_recorded():
             # Its example is the span that is current now.
-            self._told.record(value, labels)
+            self._instrument.record(value, labels)
             return
-        self._gathered.append((value, labels))
-        if len(self._gathered) >= _TOGETHER:
+        self._pending_values.append((value, labels))
+        if len(self._pending_values) >= _TOGETHER:
             self.flush_values()
 
     def flush_values(self) -> None:
         """Tell the SDK what has gathered."""
-        while self._gathered:
+        while self._pending_values:
             try:
-                value, labels = self._gathered.popleft()
+                value, labels = self._pending_values.popleft()
             except IndexError:  # another thread has told it
                 return
-            self._told.record(value, labels)
+            self._instrument.record(value, labels)
 
 
 _HISTOGRAMS: list[_Histogram] = []

@@ -47,10 +47,10 @@ def start_span(
     context = _parse_traceparent(parent) if parent else None
     if not span_recording.are_spans_recorded():
         # Only their identities matter, for logs and traces.
-        named = _build_named_span(context)
-        token = contexts.attach(trace.set_span_in_context(named, context))
+        named_span = _build_named_span(context)
+        token = contexts.attach(trace.set_span_in_context(named_span, context))
         try:
-            yield named
+            yield named_span
         finally:
             contexts.detach(token)
         return
@@ -149,9 +149,10 @@ def _parse_traceparent(parent: str) -> contexts.Context:
 
 def _build_links(origins: Iterable[str | None]) -> list[trace.Link]:
     """Make a link to each context that is one, as many as a span may have."""
-    named = list(dict.fromkeys(origin for origin in origins if origin))[:_LINKS_MAX]
+    unique_origins = list(dict.fromkeys(origin for origin in origins if origin))[:_LINKS_MAX]
     span_contexts = (
-        trace.get_current_span(_parse_traceparent(item)).get_span_context() for item in named
+        trace.get_current_span(_parse_traceparent(item)).get_span_context()
+        for item in unique_origins
     )
     return [trace.Link(context) for context in span_contexts if context.is_valid]
 

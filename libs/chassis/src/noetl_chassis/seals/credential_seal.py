@@ -69,10 +69,10 @@ class CredentialSealer:
             tenant_id, organization_id, sealed.name, sealed.version
         )
         try:
-            opened = self._cipher.decrypt(
+            plain_bytes = self._cipher.decrypt(
                 b64decode(sealed.nonce), b64decode(sealed.ciphertext), associated_data
             )
-            return codec.decode_as(opened, dict[str, Any])
+            return codec.decode_as(plain_bytes, dict[str, Any])
         except (InvalidTag, binascii.Error, ValueError, msgspec.DecodeError) as failure:
             raise SealBroken(
                 f"credential {sealed.name!r} was sealed with key {sealed.key_id!r} and does not "
@@ -84,16 +84,16 @@ class CredentialSealer:
         nonce = os.urandom(NONCE_BYTES)
         associated_data = _build_text_associated_data(tenant_id, organization_id)
         sealed = nonce + self._cipher.encrypt(nonce, text.encode(), associated_data)
-        written = urlsafe_b64encode(sealed).decode().rstrip("=")
-        return f"{TEXT_PREFIX}{self.key_id}:{written}"
+        sealed_text = urlsafe_b64encode(sealed).decode().rstrip("=")
+        return f"{TEXT_PREFIX}{self.key_id}:{sealed_text}"
 
     def open_text(
         self, sealed: str, *, tenant_id: TenantId, organization_id: OrganizationId
     ) -> str:
         """Return what `seal_text` was given; raises `SealBroken`."""
-        key_id, _, written = sealed.removeprefix(TEXT_PREFIX).partition(":")
+        key_id, _, sealed_text = sealed.removeprefix(TEXT_PREFIX).partition(":")
         try:
-            raw = urlsafe_b64decode(written + "=" * (-len(written) % 4))
+            raw = urlsafe_b64decode(sealed_text + "=" * (-len(sealed_text) % 4))
             associated_data = _build_text_associated_data(tenant_id, organization_id)
             return self._cipher.decrypt(
                 raw[:NONCE_BYTES], raw[NONCE_BYTES:], associated_data

@@ -134,8 +134,8 @@ class ManagedKeys:
 
     def __init__(self, management: KeyManagement) -> None:
         self._management = management
-        self._made: dict[tuple[str, str], _TenantKey] = {}
-        self._opened = LruCache[tuple[str, str, bytes], AESGCM](entries_max=_KEPT_MAX)
+        self._key_by_owner: dict[tuple[str, str], _TenantKey] = {}
+        self._cipher_by_key = LruCache[tuple[str, str, bytes], AESGCM](entries_max=_KEPT_MAX)
         self._lock = threading.Lock()
 
     def get_key_id(self, owner: Owner) -> str:  # noqa: ARG002 - one master key for all tenants
@@ -144,20 +144,27 @@ class ManagedKeys:
 
     def wrap_key(self, owner: Owner, key: bytes, associated_data: bytes) -> bytes:
         """Wrap an object's key with the tenant's, and put that one before it, wrapped."""
-        made = self._get_tenant_key(owner)
+        tenant_key = self._get_tenant_key(owner)
         nonce = os.urandom(NONCE_BYTES)
-        length = len(made.wrapped).to_bytes(_LENGTH_BYTES, "big")
-        return length + made.wrapped + nonce + made.cipher.encrypt(nonce, key, associated_data)
+        length = len(tenant_key.wrapped).to_bytes(_LENGTH_BYTES, "big")
+        return (
+            length
+            + tenant_key.wrapped
+            + nonce
+            + tenant_key.cipher.encrypt(nonce, key, associated_data)
+        )
 
     def unwrap_key(
         self, owner: Owner, key_id: str, wrapped: bytes, associated_data: bytes
     ) -> bytes:
         """Return an object's key; raises as the key management does."""
         end = _LENGTH_BYTES + int.from_bytes(wrapped[:_LENGTH_BYTES], "big")
-        tenant_key, rest = wrapped[_LENGTH_BYTES:end], wrapped[end:]
+        tenant_key, wrapped_key = wrapped[_LENGTH_BYTES:end], wrapped[end:]
         try:
             cipher = self._unwrap_tenant_key(owner, key_id, tenant_key)
-            return cipher.decrypt(rest[:NONCE_BYTES], rest[NONCE_BYTES:], associated_data)
+            return cipher.decrypt(
+                wrapped_key[:NONCE_BYTES], wrapped_key[NONCE_BYTES:], associated_data
+            )
         except (InvalidTag, ValueError) as failure:
             raise PayloadSealBroken(
                 f"the key of a sealed payload does not open under master key {key_id!r}"
@@ -166,25 +173,31 @@ class ManagedKeys:
     def _get_tenant_key(self, owner: Owner) -> _TenantKey:
         name = (owner.tenant_id, owner.organization_id)
         with self._lock:
-            made = self._made.get(name)
-            is_fresh = made is not None and made.objects < _OBJECTS_MAX
-            if made is None or not is_fresh or made.key_id != self._management.get_key_id():
+            tenant_key = self._key_by_owner.get(name)
+            is_fresh = tenant_key is not None and tenant_key.objects < _OBJECTS_MAX
+            if (
+                tenant_key is None
+                or not is_fresh
+                or tenant_key.key_id != self._management.get_key_id()
+            ):
                 key = AESGCM.generate_key(KEY_BYTES * 8)
                 key_id = self._management.get_key_id()
-                wrapped = self._management.wrap_key(key, _build_wrap_context(owner))
-                made = self._made[name] = _TenantKey(key, key_id=key_id, wrapped=wrapped)
-            made.objects += 1
-            return made
+                wrapped_key = self._management.wrap_key(key, _build_wrap_context(owner))
+                tenant_key = self._key_by_owner[name] = _TenantKey(
+                    key, key_id=key_id, wrapped=wrapped_key
+                )
+            tenant_key.objects += 1
+            return tenant_key
 
     def _unwrap_tenant_key(self, owner: Owner, key_id: str, wrapped: bytes) -> AESGCM:
         name = (f"{owner.tenant_id}/{owner.organization_id}", key_id, wrapped)
         with self._lock:
-            cipher = self._opened.find_value(name)
+            cipher = self._cipher_by_key.find_value(name)
             if cipher is not None:
                 return cipher
         cipher = AESGCM(self._management.unwrap_key(key_id, wrapped, _build_wrap_context(owner)))
         with self._lock:
-            self._opened.keep_value(name, cipher)
+            self._cipher_by_key.keep_value(name, cipher)
         return cipher
 
 

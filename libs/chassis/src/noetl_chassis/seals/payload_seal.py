@@ -170,12 +170,12 @@ class PayloadSeals:
         return head_bytes, self._build_head(owner, name, key)
 
     def _build_head(self, owner: Owner, name: str, key: bytes) -> bytes:
-        wrapped = self._keys.wrap_key(owner, key, _build_associated_data(owner, name))
+        wrapped_key = self._keys.wrap_key(owner, key, _build_associated_data(owner, name))
         about = _SealHead(
-            v=_FORMAT, key_id=self._keys.get_key_id(owner), key=b64encode(wrapped).decode()
+            v=_FORMAT, key_id=self._keys.get_key_id(owner), key=b64encode(wrapped_key).decode()
         )
-        written = codec.encode_json(about)
-        return MAGIC + len(written).to_bytes(_LENGTH_BYTES, "big") + written
+        head_bytes = codec.encode_json(about)
+        return MAGIC + len(head_bytes).to_bytes(_LENGTH_BYTES, "big") + head_bytes
 
 
 class _PayloadSealer:
@@ -184,7 +184,7 @@ class _PayloadSealer:
     def __init__(self, key: bytes, *, head: bytes, associated_data: bytes, key_id: str) -> None:
         self._cipher = AESGCM(key)
         self._associated_data = associated_data
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._ready = bytearray(head)
         self._count = 0
         self.key_id = key_id
@@ -192,13 +192,13 @@ class _PayloadSealer:
     def seal_bytes(self, piece: bytes) -> bytes:
         """Take a piece; return what can be written so far."""
         # One byte more than a piece must be there: else it may be the last one.
-        for whole in _cut_pieces(self._held, piece, PIECE_BYTES):
-            self._seal_piece(whole, is_last=False)
+        for whole_piece in _cut_pieces(self._buffer, piece, PIECE_BYTES):
+            self._seal_piece(whole_piece, is_last=False)
         return self._take_ready()
 
     def finish_sealing(self) -> bytes:
         """Return the rest."""
-        self._seal_piece(self._held, is_last=True)
+        self._seal_piece(self._buffer, is_last=True)
         return self._take_ready()
 
     def _seal_piece(self, piece: bytes | bytearray, *, is_last: bool) -> None:
@@ -221,46 +221,48 @@ class _PayloadUnsealer:
         self._owner = owner
         self._associated_data = associated_data
         self._cipher: AESGCM | None = None
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._count = 0
 
     def unseal_bytes(self, piece: bytes) -> bytes:
         """Take sealed bytes; raises `PayloadSealBroken`, `PayloadKeyUnknown`."""
         if self._cipher is None:
-            self._held += piece
+            self._buffer += piece
             if not self._read_cipher():
                 return b""
             piece = b""
-        cut = _cut_pieces(self._held, piece, PIECE_BYTES + _TAG_BYTES)
-        return b"".join(self._unseal_piece(whole, is_last=False) for whole in cut)
+        whole_pieces = _cut_pieces(self._buffer, piece, PIECE_BYTES + _TAG_BYTES)
+        return b"".join(
+            self._unseal_piece(whole_piece, is_last=False) for whole_piece in whole_pieces
+        )
 
     def finish_unsealing(self) -> bytes:
         """Return the rest; raises `PayloadSealBroken` when something is missing."""
         if self._cipher is None:
             raise PayloadSealBroken("a sealed payload ends in its head")
-        return self._unseal_piece(self._held, is_last=True)
+        return self._unseal_piece(self._buffer, is_last=True)
 
     def _read_cipher(self) -> bool:
-        head, head_bytes = _read_head(self._held)
+        head, head_bytes = _read_head(self._buffer)
         if head is None:
             return False
         self._cipher = AESGCM(
             _unwrap_object_key(self._keys, self._owner, head, self._associated_data)
         )
-        del self._held[:head_bytes]
+        del self._buffer[:head_bytes]
         return True
 
     def _unseal_piece(self, piece: bytes | bytearray, *, is_last: bool) -> bytes:
         assert self._cipher is not None
         try:
             nonce = _build_nonce(self._count, is_last=is_last)
-            opened = self._cipher.decrypt(nonce, bytes(piece), self._associated_data)
+            plain_bytes = self._cipher.decrypt(nonce, bytes(piece), self._associated_data)
         except (InvalidTag, ValueError) as failure:
             raise PayloadSealBroken(
                 f"piece {self._count} of a sealed payload was changed, moved or cut"
             ) from failure
         self._count += 1
-        return opened
+        return plain_bytes
 
 
 def read_payload_keys(
@@ -331,14 +333,14 @@ def _read_key_lines(file: str) -> list[str]:
 def _parse_keys(entries: Sequence[str]) -> dict[str, bytes]:
     keys: dict[str, bytes] = {}
     for number, entry in enumerate(entries, start=1):
-        key_id, colon, written = entry.partition(":")
+        key_id, colon, key_text = entry.partition(":")
         is_named = key_id.replace("-", "").replace("_", "").isalnum() and key_id.isascii()
         if not colon or not is_named or len(key_id) > _KEY_ID_CHARACTERS_MAX or key_id in keys:
             raise KeyUnusable(
                 f"key {number} for payloads needs the form <id>:<32 bytes in base64>, with an id "
                 "of letters, digits, '-' and '_' that no other key has"
             )
-        keys[key_id] = decode_key(written.strip())
+        keys[key_id] = decode_key(key_text.strip())
     if len(keys) > _KEYS_MAX:
         raise KeyUnusable(f"there are {len(keys)} keys for payloads, the limit is {_KEYS_MAX}")
     return keys
@@ -369,23 +371,23 @@ def _unwrap_object_key(
     keys: KeyService, owner: Owner, head: _SealHead, associated_data: bytes
 ) -> bytes:
     try:
-        wrapped = b64decode(head.key, validate=True)
+        wrapped_key = b64decode(head.key, validate=True)
     except binascii.Error as failure:
         raise PayloadSealBroken("the head of a sealed payload was changed") from failure
-    return keys.unwrap_key(owner, head.key_id, wrapped, associated_data)
+    return keys.unwrap_key(owner, head.key_id, wrapped_key, associated_data)
 
 
-def _cut_pieces(held: bytearray, piece: bytes, whole: int) -> Iterator[bytes]:
-    """Yield whole pieces of `held` and `piece`; keep the rest, at least one byte, in `held`."""
-    if len(held) + len(piece) <= whole:
-        held += piece
+def _cut_pieces(buffer: bytearray, piece: bytes, piece_bytes: int) -> Iterator[bytes]:
+    """Yield whole pieces of `buffer` and `piece`; keep the rest, at least a byte, in `buffer`."""
+    if len(buffer) + len(piece) <= piece_bytes:
+        buffer += piece
         return
-    data = bytes(held) + piece if held else piece
+    data = bytes(buffer) + piece if buffer else piece
     start = 0
-    while len(data) - start > whole:
-        yield data[start : start + whole]
-        start += whole
-    held[:] = data[start:]
+    while len(data) - start > piece_bytes:
+        yield data[start : start + piece_bytes]
+        start += piece_bytes
+    buffer[:] = data[start:]
 
 
 def _build_associated_data(owner: Owner, name: str) -> bytes:

@@ -125,13 +125,13 @@ class TenantKeys:
         numbers = [_read_number(key_id) for key_id in self._objects.list_key_ids(owner)]
         number = max(numbers, default=0) + 1
         key_id = f"{PREFIX}{number:06d}-{secrets.token_hex(_RANDOM_BYTES)}"
-        wrapped = self._keys.wrap_key(
+        wrapped_key = self._keys.wrap_key(
             owner, AESGCM.generate_key(KEY_BYTES * 8), _build_associated_data(key_id)
         )
-        stored = _WrappedKey(
-            wrapped_by=self._keys.get_key_id(owner), wrapped=b64encode(wrapped).decode()
+        stored_key = _WrappedKey(
+            wrapped_by=self._keys.get_key_id(owner), wrapped=b64encode(wrapped_key).decode()
         )
-        self._objects.create_key(owner, key_id, codec.encode_json(stored))
+        self._objects.create_key(owner, key_id, codec.encode_json(stored_key))
         self.forget_keys(owner)
         return key_id
 
@@ -160,24 +160,26 @@ class TenantKeys:
     def _find_cipher(self, owner: Owner, key_id: str) -> AESGCM | None:
         name = (*_get_place(owner), key_id)
         with self._lock:
-            opened = self._opened.get(name)
-        if opened is None or opened.until <= monotonic():
-            opened = _Opened(self._open_key(owner, key_id), monotonic() + REMEMBERED_S)
+            opened_key = self._opened.get(name)
+        if opened_key is None or opened_key.until <= monotonic():
+            opened_key = _Opened(self._open_key(owner, key_id), monotonic() + REMEMBERED_S)
             with self._lock:
-                self._opened[name] = opened
-        return opened.cipher
+                self._opened[name] = opened_key
+        return opened_key.cipher
 
     def _open_key(self, owner: Owner, key_id: str) -> AESGCM | None:
         data = self._objects.read_key(owner, key_id)
         if data is None:
             return None
         try:
-            stored = codec.decode_as(data, _WrappedKey)
-            wrapped = b64decode(stored.wrapped, validate=True)
+            stored_key = codec.decode_as(data, _WrappedKey)
+            wrapped_key = b64decode(stored_key.wrapped, validate=True)
         except (msgspec.DecodeError, ValueError) as failure:
             raise PayloadSealBroken(f"key {key_id!r} was changed in the store") from failure
         return AESGCM(
-            self._keys.unwrap_key(owner, stored.wrapped_by, wrapped, _build_associated_data(key_id))
+            self._keys.unwrap_key(
+                owner, stored_key.wrapped_by, wrapped_key, _build_associated_data(key_id)
+            )
         )
 
 

@@ -118,9 +118,9 @@ def read_preference(locality: Mapping[str, Any]) -> PlacementPreference:
         raise LocalityMalformed(f"locality takes more than {LOCALITY_BYTES_MAX} bytes")
     preference: dict[str, str] = {}
     for key, spellings in _SPELLINGS.items():
-        written = next((spelling for spelling in spellings if spelling in locality), None)
-        if written is not None:
-            preference[key] = _check_place_name(written, locality[written])
+        written_key = next((spelling for spelling in spellings if spelling in locality), None)
+        if written_key is not None:
+            preference[key] = _check_place_name(written_key, locality[written_key])
     farthest = locality.get(_MAX_DISTANCE, ANYWHERE)
     if farthest not in DISTANCES:
         raise LocalityMalformed(

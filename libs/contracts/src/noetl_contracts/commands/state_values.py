@@ -253,9 +253,9 @@ def _spell_timestamp(moment: datetime, fraction: str | None, *, has_offset: bool
 
 def _split_timestamp(text: str) -> tuple[datetime, int, bool]:
     """Return the whole second, the nanoseconds above it, and whether the text has an offset."""
-    bare = text.removesuffix("+00:00")
-    whole, _, fraction = bare.partition(".")
-    return datetime.fromisoformat(whole), int(fraction.ljust(9, "0")), bare != text
+    naive_text = text.removesuffix("+00:00")
+    whole_second, _, fraction = naive_text.partition(".")
+    return datetime.fromisoformat(whole_second), int(fraction.ljust(9, "0")), naive_text != text
 
 
 def _count_nanoseconds(text: str) -> int:

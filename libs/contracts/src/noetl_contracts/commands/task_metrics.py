@@ -51,35 +51,35 @@ NO_METRICS: MetricsByTask = {}
 
 
 def add_task_metrics(
-    so_far: Mapping[str, TaskMetrics], more: Mapping[str, TaskMetrics]
+    so_far: Mapping[str, TaskMetrics], later_metrics: Mapping[str, TaskMetrics]
 ) -> MetricsByTask:
     """Add what tasks did to what they did before."""
     if not so_far:
-        return dict(more)
+        return dict(later_metrics)
     total = dict(so_far)
-    for name, metrics in more.items():
+    for name, metrics in later_metrics.items():
         before = total.get(name)
         total[name] = metrics if before is None else sum_metrics(before, metrics)
     return total
 
 
-def sum_metrics(before: TaskMetrics, more: TaskMetrics) -> TaskMetrics:
-    """Add up two parts of what one task did; `more` is the later one."""
+def sum_metrics(earlier: TaskMetrics, later: TaskMetrics) -> TaskMetrics:
+    """Add up two parts of what one task did, the earlier and the later."""
     return TaskMetrics(
-        attempts=before.attempts + more.attempts,
-        failed_attempts=before.failed_attempts + more.failed_attempts,
-        duration_ms=before.duration_ms + more.duration_ms,
-        rows_in=_sum_row_counts(before.rows_in, more.rows_in),
-        rows_out=_sum_row_counts(before.rows_out, more.rows_out),
-        bytes_in=before.bytes_in + more.bytes_in,
-        bytes_out=before.bytes_out + more.bytes_out,
-        requests=before.requests + more.requests,
-        last_request=more.last_request or before.last_request,
+        attempts=earlier.attempts + later.attempts,
+        failed_attempts=earlier.failed_attempts + later.failed_attempts,
+        duration_ms=earlier.duration_ms + later.duration_ms,
+        rows_in=_sum_row_counts(earlier.rows_in, later.rows_in),
+        rows_out=_sum_row_counts(earlier.rows_out, later.rows_out),
+        bytes_in=earlier.bytes_in + later.bytes_in,
+        bytes_out=earlier.bytes_out + later.bytes_out,
+        requests=earlier.requests + later.requests,
+        last_request=later.last_request or earlier.last_request,
     )
 
 
-def _sum_row_counts(before: int | None, more: int | None) -> int | None:
-    return more if before is None else before + (more or 0)
+def _sum_row_counts(earlier: int | None, later: int | None) -> int | None:
+    return later if earlier is None else earlier + (later or 0)
 
 
 class StageProgress(Struct, frozen=True, array_like=True):

@@ -112,7 +112,7 @@ def decode_worker_heartbeat(data: bytes) -> WorkerHeartbeat:
 
 
 def choose_nearest_worker(
-    source: placement.Place, seen: Iterable[WorkerHeartbeat], *, pool: str, lane: str
+    source: placement.Place, heartbeats: Iterable[WorkerHeartbeat], *, pool: str, lane: str
 ) -> WorkerId | None:
     """Choose the worker with room that is nearest to a place, of equals the one with most room.
 
@@ -121,7 +121,7 @@ def choose_nearest_worker(
     """
     candidates = [
         worker_heartbeat
-        for worker_heartbeat in seen
+        for worker_heartbeat in heartbeats
         if worker_heartbeat.pool == pool
         and lane in worker_heartbeat.lanes
         and worker_heartbeat.takes_offers
@@ -132,17 +132,17 @@ def choose_nearest_worker(
     }
     if len(set(ranks.values())) < 2:  # noqa: PLR2004 - a choice needs two different ones
         return None
-    far = placement.rank_distance(placement.ANYWHERE)
-    roomy = [
+    anywhere_rank = placement.rank_distance(placement.ANYWHERE)
+    roomy_workers = [
         item
         for item in candidates
         if item.free_capacity > 0
-        and (away := ranks[item.worker_id]) < far
-        and item.admits_distance(away)
+        and (distance_rank := ranks[item.worker_id]) < anywhere_rank
+        and item.admits_distance(distance_rank)
     ]
     best = min(
-        roomy,
-        key=lambda one: (ranks[one.worker_id], -one.free_capacity, one.worker_id),
+        roomy_workers,
+        key=lambda worker: (ranks[worker.worker_id], -worker.free_capacity, worker.worker_id),
         default=None,
     )
     return None if best is None else best.worker_id

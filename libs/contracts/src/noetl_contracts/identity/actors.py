@@ -5,6 +5,7 @@ request. What follows from that event has the event as its cause. Events of earl
 no actor: they are read with one of kind `unknown`.
 """
 
+import itertools
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
@@ -51,8 +52,9 @@ class Via(StrEnum):
 class Actor(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Who asked for something; `id` is unique for the kind and its `issuer`.
 
-    `key_prefix` names the API key that was shown. `on_behalf_of` is who caused it first: it has no
-    `on_behalf_of` of its own.
+    `key_prefix` names the API key that was shown, and `maker` is who made the first of the keys
+    that led to it; of a key of an earlier release the maker's name alone is known, and its kind is
+    `unknown`. `on_behalf_of` is who caused it first: it has no `on_behalf_of` of its own.
     """
 
     kind: ActorKind
@@ -61,6 +63,7 @@ class Actor(Struct, frozen=True, kw_only=True, omit_defaults=True):
     issuer: str = ""
     via: Via | None = None
     key_prefix: str = ""
+    maker: "Actor | None" = None
     on_behalf_of: "Actor | None" = None
 
     @property
@@ -80,6 +83,22 @@ def get_first_cause(actor: Actor) -> Actor:
 def is_same_actor(actor: Actor, other: Actor) -> bool:
     """Tell whether two actors are the same person or account, on the same way or another."""
     return (actor.kind, actor.issuer, actor.id) == (other.kind, other.issuer, other.id)
+
+
+def is_one_person(actor: Actor, other: Actor) -> bool:
+    """Tell whether two actors are the same, or one person made the keys that they use."""
+    people = [person for person in (actor, actor.maker) if person is not None]
+    others = [person for person in (other, other.maker) if person is not None]
+    return (
+        any(itertools.starmap(is_same_actor, itertools.product(people, others)))
+        or _is_named_maker(actor.maker, other)
+        or _is_named_maker(other.maker, actor)
+    )
+
+
+def _is_named_maker(maker: Actor | None, actor: Actor) -> bool:
+    """Tell whether an actor has the name of a maker of whom nothing else is known."""
+    return maker is not None and maker.kind is ActorKind.UNKNOWN and maker.name == actor.short_name
 
 
 def build_caused_actor(
@@ -120,10 +139,10 @@ def read_actor(meta: Mapping[str, Any]) -> Actor | None:
 
     An actor that this release does not understand is read as `unknown`: a history stays readable.
     """
-    stored = meta.get(META_KEY)
-    if stored is None:
+    stored_actor = meta.get(META_KEY)
+    if stored_actor is None:
         return None
     try:
-        return msgspec.convert(stored, Actor)
+        return msgspec.convert(stored_actor, Actor)
     except msgspec.ValidationError:
         return UNKNOWN

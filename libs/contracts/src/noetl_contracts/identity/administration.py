@@ -77,9 +77,9 @@ def list_actor_names(actor: Actor) -> set[str]:
     return names if actor.on_behalf_of is None else names | list_actor_names(actor.on_behalf_of)
 
 
-def is_action_of(action: str, what: str) -> bool:
+def is_action_of(action: str, action_or_group: str) -> bool:
     """Tell whether an action is the one that is named, or one of its group."""
-    return action == what or action.startswith(f"{what}.")
+    return action == action_or_group or action.startswith(f"{action_or_group}.")
 
 
 def seal_record(record: NewRecord, *, version: int, previous: str) -> AdministrationRecord:

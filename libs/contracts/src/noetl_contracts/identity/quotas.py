@@ -1,5 +1,7 @@
 """Quotas: how much of an installation one tenant may use."""
 
+from datetime import datetime
+
 from msgspec import Struct
 
 from noetl_contracts.ids import ExecutionId, TenantId
@@ -8,24 +10,37 @@ from noetl_contracts.ids import ExecutionId, TenantId
 class TenantQuota(Struct, frozen=True, kw_only=True):
     """What a tenant may use at most; None: as much as there is.
 
-    `running_max` counts executions that have begun and not ended, `calls_per_s` calls of the API.
+    `running_max` counts executions that have begun and not ended, `calls_per_s` calls of the API,
+    `stored_bytes_max` what all payloads and named objects take in the payload store.
     """
 
     tenant_id: TenantId
     running_max: int | None = None
     calls_per_s: float | None = None
+    stored_bytes_max: int | None = None
 
     @property
     def is_empty(self) -> bool:
         """Tell whether nothing is limited."""
-        return self.running_max is None and self.calls_per_s is None
+        return (self.running_max, self.calls_per_s, self.stored_bytes_max) == (None, None, None)
+
+
+class StoredBytes(Struct, frozen=True, kw_only=True):
+    """What a tenant has in the payload store, and when that was counted."""
+
+    stored_bytes: int
+    counted_at: datetime
 
 
 class TenantUsage(Struct, frozen=True, kw_only=True):
-    """A quota, and how many executions of its tenant have not ended."""
+    """A quota, how many executions of its tenant have not ended, and what it stores.
+
+    `stored` is None where nobody has counted it yet.
+    """
 
     quota: TenantQuota
     running: int
+    stored: StoredBytes | None = None
 
 
 class RunningCount(Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from noetl_contracts.identity.actors import Actor
+from noetl_contracts.identity.actors import Actor, ActorKind
 from noetl_contracts.ids import OrganizationId, TenantId
 
 # Who vouches for accounts that have API keys: this deployment itself.
@@ -63,6 +63,13 @@ class ApiKey(Struct, frozen=True, kw_only=True):
     expires_at: datetime | None = None
     used_at: datetime | None = None
     revoked_at: datetime | None = None
+
+    @property
+    def known_maker(self) -> Actor | None:
+        """Return who made the key; of one of an earlier release its name alone is known."""
+        if self.maker is not None or not self.created_by:
+            return self.maker
+        return Actor(kind=ActorKind.UNKNOWN, id=self.created_by, name=self.created_by)
 
     def is_valid_at(self, moment: datetime) -> bool:
         """Tell whether the key opens anything at a moment."""

@@ -140,22 +140,22 @@ def find_start_month(execution_id: ExecutionId) -> str:
     return f"{began:%Y-%m}"
 
 
-def build_event_row(one: StoredEvent) -> dict[str, Any]:
+def build_event_row(event: StoredEvent) -> dict[str, Any]:
     """Return an event as a row of a part."""
-    body = one.event
-    result, reference = _as_mapping(body.get("result")), _as_mapping(one.payload_ref)
+    body = event.event
+    result, reference = _as_mapping(body.get("result")), _as_mapping(event.payload_ref)
     reference = _as_mapping(result.get("reference")) or reference
     error = _as_mapping(body.get("error"))
     return {
-        "tenant_id": one.tenant_id,
-        "organization_id": one.organization_id,
-        "execution_id": int(one.execution_id),
-        "stream_version": one.stream_version,
-        "event_id": int(one.event_id),
-        "event_type": stored_event.get_stored_type(one),
-        "event_time": one.event_time,
-        "ingest_time": one.ingest_time,
-        "producer": one.producer,
+        "tenant_id": event.tenant_id,
+        "organization_id": event.organization_id,
+        "execution_id": int(event.execution_id),
+        "stream_version": event.stream_version,
+        "event_id": int(event.event_id),
+        "event_type": stored_event.get_stored_type(event),
+        "event_time": event.event_time,
+        "ingest_time": event.ingest_time,
+        "producer": event.producer,
         "node_name": _as_text_or_none(body.get("step")),
         "run_id": _as_text_or_none(body.get("run_id")),
         "stage_id": _as_int64_or_none(body.get("stage_id")),
@@ -169,14 +169,14 @@ def build_event_row(one: StoredEvent) -> dict[str, Any]:
         "row_count": _as_int64_or_none(body.get("row_count", reference.get("row_count"))),
         "path": _as_text_or_none(body.get("path")),
         "payload_sha256": _as_text_or_none(reference.get("sha256")),
-        "payloads": sorted(set(_DIGEST.findall(codec.encode_text([body, one.payload_ref])))),
+        "payloads": sorted(set(_DIGEST.findall(codec.encode_text([body, event.payload_ref])))),
         "payload_bytes": _as_int64_or_none(reference.get("payload_bytes")),
-        "idempotency_key": one.idempotency_key,
-        "causation_id": one.causation_id,
-        "schema_name": one.schema_name,
-        "schema_version": one.schema_version,
-        "checksum": one.envelope_checksum,
-        "envelope": stored_event.encode_stored_event(one),
+        "idempotency_key": event.idempotency_key,
+        "causation_id": event.causation_id,
+        "schema_name": event.schema_name,
+        "schema_version": event.schema_version,
+        "checksum": event.envelope_checksum,
+        "envelope": stored_event.encode_stored_event(event),
     }
 
 

@@ -75,10 +75,10 @@ def get_event_tag(kind: str) -> str:
     return execution_events.CUSTOM if kind.startswith(f"{execution_events.CUSTOM}.") else kind
 
 
-def get_stored_type(stored: StoredEvent) -> str:
+def get_stored_type(event: StoredEvent) -> str:
     """Return an event's type, such as `frame.committed` or `custom.<name>`."""
-    tag = str(stored.event.get(_TAG))
-    return f"{tag}.{stored.event.get('name')}" if tag == execution_events.CUSTOM else tag
+    tag = str(event.event.get(_TAG))
+    return f"{tag}.{event.event.get('name')}" if tag == execution_events.CUSTOM else tag
 
 
 def to_stored_event(sealed: Envelope) -> StoredEvent:
@@ -102,39 +102,41 @@ def encode_stored_event(stored_event: StoredEvent) -> bytes:
     return codec.encode_json({name: value for name, value in values.items() if value is not None})
 
 
-def encode_covered_fields(stored: StoredEvent, *, version: int | None = None) -> bytes:
+def encode_covered_fields(event: StoredEvent, *, version: int | None = None) -> bytes:
     """Return the bytes that an event's checksum covers, perhaps as if it stood at a version."""
-    values = {name: getattr(stored, name) for name in _COVERED} | _UNCOVERED
+    values = {name: getattr(event, name) for name in _COVERED} | _UNCOVERED
     if version is not None:
         values["stream_version"] = version
     return codec.encode_canonical(values)
 
 
 def is_stored_event_sealed(
-    stored: StoredEvent, previous_checksum: str, *, version: int | None = None
+    event: StoredEvent, previous_checksum: str, *, version: int | None = None
 ) -> bool:
     """Tell whether an event is as it was sealed behind the one with `previous_checksum`."""
     expected = codec.chain_checksum(
-        previous_checksum, encode_covered_fields(stored, version=version)
+        previous_checksum, encode_covered_fields(event, version=version)
     )
-    return stored.envelope_checksum == expected
+    return event.envelope_checksum == expected
 
 
-def read_envelope(stored: StoredEvent) -> Envelope:
+def read_envelope(archived_event: StoredEvent) -> Envelope:
     """Convert a stored event of any release to the envelope of this release.
 
     Raises `UnknownEventType` or `MalformedMessage`.
     """
-    kind = get_stored_type(stored)
-    body = {name: value for name, value in stored.event.items() if name != _TAG}
+    kind = get_stored_type(archived_event)
+    body = {name: value for name, value in archived_event.event.items() if name != _TAG}
     result, error = body.pop("result", None), body.pop("error", None)
-    event = envelope.join_event_body(kind, body, result, error, version=stored.schema_version)
-    values = structs.asdict(stored)
+    event = envelope.join_event_body(
+        kind, body, result, error, version=archived_event.schema_version
+    )
+    values = structs.asdict(archived_event)
     for note in _NOTES:
         del values[note]
     values |= {
         "event": codec.to_builtins(event),
-        "schema_version": upcasters.get_current_version(stored.schema_name),
+        "schema_version": upcasters.get_current_version(archived_event.schema_name),
     }
     return codec.convert_value(values, Envelope)
 

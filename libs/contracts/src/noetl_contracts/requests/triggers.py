@@ -13,7 +13,7 @@ from noetl_contracts.ids import OrganizationId, TenantId
 BODY_BYTES_MAX = 512 * 1024
 BODY_BYTES_DEFAULT = 256 * 1024
 SUBJECT_TOKENS_MAX = 16
-ONE, REST = "*", ">"
+ANY_TOKEN, ANY_TOKENS = "*", ">"
 # What templates and the filter of a trigger see of a message.
 MESSAGE_NAMES = frozenset({"body", "subject", "message_id"})
 FILTER_CHARACTERS_MAX = 4096
@@ -62,7 +62,7 @@ def find_subject_fault(subject: str) -> str | None:
         return f"a subject has at most {SUBJECT_TOKENS_MAX} tokens"
     for place, token in enumerate(tokens):
         is_last = place == len(tokens) - 1
-        if token == ONE or (token == REST and is_last) or _TOKEN.fullmatch(token):
+        if token == ANY_TOKEN or (token == ANY_TOKENS and is_last) or _TOKEN.fullmatch(token):
             continue
         return (
             f"{token[:64]!r} is no token: use letters, digits, '_' or '-', "
@@ -78,13 +78,13 @@ def matches_subject(pattern: str, subject: str) -> bool:
 
 def do_patterns_overlap(first: str, second: str) -> bool:
     """Tell whether one subject could be both patterns'."""
-    mine, yours = first.split("."), second.split(".")
-    for own, other in zip(mine, yours, strict=False):
-        if REST in (own, other):
+    first_tokens, second_tokens = first.split("."), second.split(".")
+    for first_token, second_token in zip(first_tokens, second_tokens, strict=False):
+        if ANY_TOKENS in (first_token, second_token):
             return True
-        if ONE not in (own, other) and own != other:
+        if ANY_TOKEN not in (first_token, second_token) and first_token != second_token:
             return False
-    return len(mine) == len(yours)
+    return len(first_tokens) == len(second_tokens)
 
 
 def parse_trigger_subject(subject: str) -> MessageSource | None:
@@ -93,9 +93,9 @@ def parse_trigger_subject(subject: str) -> MessageSource | None:
     depth = subjects.TRIGGERS.count(".") + 1
     if ".".join(parts[:depth]) != subjects.TRIGGERS or len(parts) < depth + 3:
         return None
-    tenant, organization, *rest = parts[depth:]
+    tenant, organization, *subject_parts = parts[depth:]
     return MessageSource(
         tenant_id=TenantId(tenant),
         organization_id=OrganizationId(organization),
-        subject=".".join(rest),
+        subject=".".join(subject_parts),
     )

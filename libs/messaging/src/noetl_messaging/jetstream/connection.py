@@ -89,21 +89,21 @@ async def open_connection(
     timeouts = waits or ConnectionTimeouts()
     client = Client()
     address = parse_nats_address(url)
-    where = address.url.rpartition("@")[2].removeprefix("nats://")
-    connection = Connection(client, where=where, waits=timeouts)
+    server_address = address.url.rpartition("@")[2].removeprefix("nats://")
+    connection = Connection(client, where=server_address, waits=timeouts)
     await _connect_client(
         client,
         address,
         name=name,
-        where=where,
+        server_address=server_address,
         connect_s=timeouts.connect_s,
         hears_itself=hears_itself,
     )
     try:
-        _check_server_version(client, where)
+        _check_server_version(client, server_address)
         yield connection
     finally:
-        await _close_client(client, where)
+        await _close_client(client, server_address)
 
 
 def build_inbox_prefix(url: str) -> str:
@@ -118,12 +118,12 @@ def build_inbox_prefix(url: str) -> str:
 
 
 @contextmanager
-def translate_errors(what: str) -> Iterator[None]:
-    """Raise every error of the driver as `MessagingUnavailable`; `what` names the operation."""
+def translate_errors(operation: str) -> Iterator[None]:
+    """Raise every error of the driver as `MessagingUnavailable`; `operation` says what failed."""
     try:
         yield
     except (nats.errors.Error, JetStreamError, TimeoutError, OSError) as failure:
-        raise MessagingUnavailable(f"{what}: {failure or type(failure).__name__}") from failure
+        raise MessagingUnavailable(f"{operation}: {failure or type(failure).__name__}") from failure
 
 
 async def _connect_client(
@@ -131,33 +131,33 @@ async def _connect_client(
     address: NatsAddress,
     *,
     name: str,
-    where: str,
+    server_address: str,
     connect_s: float,
     hears_itself: bool,
 ) -> None:
     tls = address.open_context()
 
     async def note_error(failure: Exception) -> None:
-        noted.append(failure)
+        last_failures.append(failure)
         if "authorization" in str(failure).lower():
-            refused.set()
-        log.warning("NATS at %s: %s", where, failure or type(failure).__name__)
+            authorization_refused.set()
+        log.warning("NATS at %s: %s", server_address, failure or type(failure).__name__)
 
     async def note_disconnected() -> None:
         if not (client.is_draining or client.is_closed):
-            log.warning("NATS at %s: connection lost", where)
+            log.warning("NATS at %s: connection lost", server_address)
         if tls is not None:
             try:
                 address.load_files(tls)
             except AddressRefused as failure:
-                log.warning("NATS at %s: %s", where, failure)
+                log.warning("NATS at %s: %s", server_address, failure)
 
     async def note_reconnected() -> None:
-        noted.clear()
-        log.info("NATS at %s: connected again", where)
+        last_failures.clear()
+        log.info("NATS at %s: connected again", server_address)
 
-    noted: deque[Exception] = deque(maxlen=1)
-    refused = asyncio.Event()
+    last_failures: deque[Exception] = deque(maxlen=1)
+    authorization_refused = asyncio.Event()
     connecting = client.connect(
         servers=[address.url],
         tls=tls,
@@ -173,27 +173,29 @@ async def _connect_client(
         no_echo=not hears_itself,
         inbox_prefix=build_inbox_prefix(address.url),
     )
-    failure = await _await_connection(connecting, refused, connect_s=connect_s)
+    failure = await _await_connection(connecting, authorization_refused, connect_s=connect_s)
     if failure is not None:
-        reason = noted[-1] if noted else failure
+        reason = last_failures[-1] if last_failures else failure
         await client.close()
         raise MessagingUnavailable(
-            f"NATS at {where} cannot be used: {reason or type(reason).__name__}. "
+            f"NATS at {server_address} cannot be used: {reason or type(reason).__name__}. "
             "Check that the server runs, and the address and password in NATS_URL."
         ) from failure
 
 
-def _check_server_version(client: Client, where: str) -> None:
+def _check_server_version(client: Client, server_address: str) -> None:
     version = client.connected_server_version
     try:
         numbers = (version.major, version.minor)
     except ValueError:  # a build of one's own, which names no version
         return
     if numbers < topology.SERVER_MIN:
-        found, least = (".".join(map(str, item)) for item in (numbers, topology.SERVER_MIN))
+        server_version, oldest_version = (
+            ".".join(map(str, item)) for item in (numbers, topology.SERVER_MIN)
+        )
         raise MessagingUnavailable(
-            f"NATS at {where} is version {found}: {least} or newer is needed, older ones lose "
-            "streams when they are killed"
+            f"NATS at {server_address} is version {server_version}: {oldest_version} or newer is "
+            "needed, older ones lose streams when they are killed"
         )
 
 
@@ -218,7 +220,7 @@ async def _await_connection(
     return None
 
 
-async def _close_client(client: Client, where: str) -> None:
+async def _close_client(client: Client, server_address: str) -> None:
     if client.is_closed:
         return
     try:
@@ -228,7 +230,7 @@ async def _close_client(client: Client, where: str) -> None:
             else:
                 await client.close()
     except (nats.errors.Error, TimeoutError, OSError) as failure:
-        log.warning("NATS at %s: closed without draining: %s", where, failure)
+        log.warning("NATS at %s: closed without draining: %s", server_address, failure)
         await client.close()
 
 

@@ -178,7 +178,7 @@ class JetStreamConsumer:
         self._inbox = ""
         self._subscription: Subscription | None = None
         self._reconnects = 0
-        self._received: deque[Msg] = deque()
+        self._received_messages: deque[Msg] = deque()
         self._woken = asyncio.Event()
         self._is_called = False
         self._requests = 0
@@ -256,9 +256,9 @@ class JetStreamConsumer:
                 await self._wait_for_message(
                     min(LOOK_S, (until if may_leave else deadline) - _read_loop_time())
                 )
-            came = self._take_received(messages_max - len(messages), has_some=bool(messages))
-            messages += came
-            if came or self._request is None:
+            batch = self._take_received(messages_max - len(messages), has_some=bool(messages))
+            messages += batch
+            if batch or self._request is None:
                 continue
             if self._is_request_lost(deadline):
                 await self._unsubscribe_inbox()
@@ -305,13 +305,13 @@ class JetStreamConsumer:
 
     async def _subscribe_inbox(self) -> None:
         """Keep what is handed over under an inbox of its own, in order."""
-        heard, woken = deque[Msg](), self._woken
+        received_messages, woken = deque[Msg](), self._woken
 
         async def keep_message(message: Msg) -> None:
-            heard.append(message)
+            received_messages.append(message)
             woken.set()
 
-        self._received = heard
+        self._received_messages = received_messages
         self._reconnects = self._connection.reconnect_count
         self._inbox = self._connection.client.new_inbox()
         self._subscription = await self._connection.client.subscribe(
@@ -320,7 +320,7 @@ class JetStreamConsumer:
 
     async def _wait_for_message(self, wait_s: float) -> None:
         """Wait until something was heard that nobody has taken, but not longer than `wait_s`."""
-        if self._received or wait_s <= 0:
+        if self._received_messages or wait_s <= 0:
             return
         self._woken.clear()
         try:
@@ -332,8 +332,8 @@ class JetStreamConsumer:
     def _take_received(self, messages_max: int, *, has_some: bool = False) -> list[Msg]:
         """Take messages that came; a request ends with its last, or with the word that it did."""
         messages: list[Msg] = []
-        while self._received and len(messages) < messages_max:
-            message = self._received.popleft()
+        while self._received_messages and len(messages) < messages_max:
+            message = self._received_messages.popleft()
             status = _find_status(message)
             if status is None:
                 messages.append(message)
@@ -366,13 +366,17 @@ class JetStreamConsumer:
     async def _unsubscribe_inbox(self) -> None:
         """End the subscription; messages that were not fetched go to the next fetcher."""
         subscription, self._subscription = self._subscription, None
-        heard, self._received, self._request = self._received, deque[Msg](), None
+        received_messages, self._received_messages, self._request = (
+            self._received_messages,
+            deque[Msg](),
+            None,
+        )
         if subscription is None or self._connection.client.is_closed:
             return
         with translate_errors(f"leaving {self._stream}/{self._name}"):
             await subscription.unsubscribe()
             if self._connection.reconnect_count == self._reconnects:
-                for message in heard:
+                for message in received_messages:
                     if _find_status(message) is None:
                         await self._connection.client.publish(message.reply, b"-NAK")
 

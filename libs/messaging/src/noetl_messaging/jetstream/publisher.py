@@ -42,12 +42,12 @@ class JetStreamPublisher:
 
     async def publish_batch(self, messages: Sequence[Message]) -> list[bool]:
         """Publish in windows of `IN_FLIGHT_MAX`; tell for each whether it was stored."""
-        stored: list[bool] = []
+        stored_flags: list[bool] = []
         for start in range(0, len(messages), IN_FLIGHT_MAX):
             if self._connection.check_connection() is not None:
-                return stored + [False] * (len(messages) - len(stored))
-            stored += await self._publish_window(messages[start : start + IN_FLIGHT_MAX])
-        return stored
+                return stored_flags + [False] * (len(messages) - len(stored_flags))
+            stored_flags += await self._publish_window(messages[start : start + IN_FLIGHT_MAX])
+        return stored_flags
 
     async def _publish_window(self, messages: Sequence[Message]) -> list[bool]:
         fitting = [message for message in messages if len(message.data) <= MESSAGE_BYTES_MAX]
@@ -75,7 +75,7 @@ class _PublishWindow:
         self.answers: list[PublishAck | None] = [None] * len(messages)
         self._connection = connection
         self._messages = messages
-        self._left = len(messages)
+        self._pending_acks = len(messages)
         self._is_complete = asyncio.Event()
 
     async def send_all(self, sent_by: str | None = None) -> None:
@@ -96,7 +96,7 @@ class _PublishWindow:
         except TimeoutError:
             return
         finally:
-            if self._left:
+            if self._pending_acks:
                 for subject in expected:
                     self._connection.answers.forget_ack(subject)
 
@@ -118,8 +118,8 @@ class _PublishWindow:
 
     def _note_ack(self, index: int, answer: PublishAck) -> None:
         self.answers[index] = answer
-        self._left -= 1
-        if not self._left:
+        self._pending_acks -= 1
+        if not self._pending_acks:
             self._is_complete.set()
 
 

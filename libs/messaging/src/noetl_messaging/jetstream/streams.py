@@ -42,11 +42,13 @@ class JetStreamStreams:
         """Make what is missing, change what differs; return the names of both."""
         changed = [spec.name for spec in self._topology.streams if await self._ensure_stream(spec)]
         for stream in self._topology.streams:
-            present = await _list_consumers(self._connection, stream.name)
+            existing_consumers = await _list_consumers(self._connection, stream.name)
             changed += [
-                f"{stream.name}/{declared.name}"
-                for declared in self._list_declared_consumers(stream.name)
-                if await self._ensure_consumer(declared, present.get(declared.name))
+                f"{stream.name}/{declared_consumer.name}"
+                for declared_consumer in self._list_declared_consumers(stream.name)
+                if await self._ensure_consumer(
+                    declared_consumer, existing_consumers.get(declared_consumer.name)
+                )
             ]
         return changed
 
@@ -58,12 +60,12 @@ class JetStreamStreams:
             problems += _list_differences(
                 spec.name, build_stream_config(spec, self._replicas), info.config if info else None
             )
-            present = await _list_consumers(self._connection, spec.name) if info else {}
-            for declared in self._list_declared_consumers(spec.name):
-                consumer_info = present.get(declared.name)
+            existing_consumers = await _list_consumers(self._connection, spec.name) if info else {}
+            for declared_consumer in self._list_declared_consumers(spec.name):
+                consumer_info = existing_consumers.get(declared_consumer.name)
                 problems += _list_differences(
-                    f"{spec.name}/{declared.name}",
-                    build_consumer_config(declared),
+                    f"{spec.name}/{declared_consumer.name}",
+                    build_consumer_config(declared_consumer),
                     consumer_info.config if consumer_info else None,
                 )
         return problems
@@ -75,7 +77,9 @@ class JetStreamStreams:
             info = await self._find_stream(spec.name)
             if info is None:
                 continue
-            declared = {consumer.name for consumer in self._list_declared_consumers(spec.name)}
+            declared_names = {
+                consumer.name for consumer in self._list_declared_consumers(spec.name)
+            }
             queues += [
                 QueueSnapshot(
                     stream=spec.name,
@@ -94,7 +98,7 @@ class JetStreamStreams:
                 for name, consumer_info in (
                     await _list_consumers(self._connection, spec.name)
                 ).items()
-                if name in declared
+                if name in declared_names
             ]
         return queues
 
@@ -140,9 +144,10 @@ class JetStreamStreams:
         return True
 
     def _describe_no_room(self, name: str) -> str:
-        needed = sum(spec.bytes_max for spec in self._topology.streams)
+        needed_bytes = sum(spec.bytes_max for spec in self._topology.streams)
         return (
-            f"NATS has no room for {name}: all streams together set {needed // _MIB} MiB of a "
+            f"NATS has no room for {name}: all streams together set {needed_bytes // _MIB} MiB "
+            "of a "
             "server's store aside. Raise `max_file_store`, or the account's limit, above that."
         )
 
@@ -234,15 +239,15 @@ _COMPARED = (
 )
 
 
-def _list_differences(name: str, wanted: Any, found: Any) -> list[str]:
-    if found is None:
+def _list_differences(name: str, declared: Any, existing: Any) -> list[str]:
+    if existing is None:
         return [f"{name} does not exist"]
     return [
-        f"{name}: {field} is {getattr(found, field)!r}, declared is {getattr(wanted, field)!r}"
+        f"{name}: {field} is {getattr(existing, field)!r}, declared is {getattr(declared, field)!r}"
         for field in _COMPARED
-        if hasattr(wanted, field)
-        and _sort_if_list(getattr(wanted, field)) != _sort_if_list(getattr(found, field))
-        and not (field == "num_replicas" and not getattr(wanted, field))
+        if hasattr(declared, field)
+        and _sort_if_list(getattr(declared, field)) != _sort_if_list(getattr(existing, field))
+        and not (field == "num_replicas" and not getattr(declared, field))
     ]
 
 

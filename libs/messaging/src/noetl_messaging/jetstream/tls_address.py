@@ -58,17 +58,17 @@ def parse_nats_address(text: str) -> NatsAddress:
     """Read an address; raises `AddressRefused` for TLS parts that it cannot have."""
     parts = urlsplit(text)
     query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-    where = parts.netloc.rpartition("@")[2]
+    location = parts.netloc.rpartition("@")[2]
     unknown = sorted(query.keys() - _NAMES)
     if unknown:
         raise AddressRefused(
-            f"NATS_URL: {unknown[0]!r} is no part of {parts.scheme}://{where}: "
+            f"NATS_URL: {unknown[0]!r} is no part of {parts.scheme}://{location}: "
             f"write {', '.join(sorted(_NAMES))}"
         )
     if query and parts.scheme != _SCHEME:
         raise AddressRefused(
-            f"NATS_URL: {parts.scheme}://{where} names certificates and speaks no TLS: "
-            f"write {_SCHEME}://{where}"
+            f"NATS_URL: {parts.scheme}://{location} names certificates and speaks no TLS: "
+            f"write {_SCHEME}://{location}"
         )
     bare = urlunsplit(parts._replace(query=""))
     return NatsAddress(url=bare, is_secure=parts.scheme == _SCHEME, **query)

@@ -127,7 +127,7 @@ class MemoryBroker:
 
     async def ensure_streams(self) -> list[str]:
         """Make what is missing; return its names."""
-        made = []
+        made_names = []
         for spec in self._declared.streams:
             if spec.name in self._streams:
                 continue
@@ -136,14 +136,14 @@ class MemoryBroker:
             self._streams[spec.name] = _MemoryStream(
                 spec, first=first, created_at=self._clock.now()
             )
-            made.append(spec.name)
+            made_names.append(spec.name)
         for consumer in self._declared.consumers:
             key = (consumer.stream, consumer.name)
             if key not in self._durables:
                 self._durables[key] = _MemoryDurable(consumer, first=0)
-                made.append(f"{consumer.stream}/{consumer.name}")
+                made_names.append(f"{consumer.stream}/{consumer.name}")
         self.signal_change()
-        return made
+        return made_names
 
     async def list_mismatches(self) -> list[str]:
         """Return one sentence for everything that is missing."""
@@ -218,8 +218,8 @@ class MemoryBroker:
     async def notify(self, subject: str) -> None:
         """Wake the listeners of a subject."""
         prefix, _, token = subject.rpartition(".")
-        for woken, heard in self._overhearing.get(prefix, []):
-            heard.append(token)
+        for woken, tokens in self._overhearing.get(prefix, []):
+            tokens.append(token)
             woken.set()
         for woken in self._listeners.get(subject, []):
             woken.set()
@@ -245,8 +245,8 @@ class MemoryBroker:
 
     async def broadcast(self, subject: str, data: bytes) -> None:
         """Send data to the listeners of a subject."""
-        for woken, heard in self._hearing.get(subject, []):
-            heard.append(data)
+        for woken, messages in self._hearing.get(subject, []):
+            messages.append(data)
             woken.set()
         for prefix, ears in self._hearing_below.items():
             if subject.startswith(f"{prefix}."):
@@ -289,7 +289,7 @@ class MemoryBroker:
         """Hand over messages that are due, redeliveries first, with their delivery counts."""
         durable, source = self.get_durable(stream, name), self.get_stream(stream)
         now_s = self._clock.monotonic_s()
-        taken: list[tuple[StoredMessage, int]] = []
+        due_messages: list[tuple[StoredMessage, int]] = []
         for sequence in self._iterate_due(durable, source, now_s):
             is_fresh = sequence not in durable.delivered
             if is_fresh and len(durable.due_at) >= durable.spec.ack_pending_max:
@@ -298,10 +298,10 @@ class MemoryBroker:
             durable.due_at[sequence] = now_s + durable.spec.ack_wait_s
             durable.cursor = max(durable.cursor, sequence)
             durable.last_delivered_at = self._clock.now()
-            taken.append((source.messages[sequence], durable.delivered[sequence]))
-            if len(taken) == messages_max:
+            due_messages.append((source.messages[sequence], durable.delivered[sequence]))
+            if len(due_messages) == messages_max:
                 break
-        return taken
+        return due_messages
 
     def settle_delivery(self, stream: str, name: str, sequence: int) -> None:
         """Forget a delivery; a work queue lets go of the message."""
@@ -384,26 +384,33 @@ class MemoryBroker:
 
 async def _iterate_heard(ears: list[_Ear[Heard]]) -> AsyncIterator[Heard]:
     """Yield what is put into an ear of its own, the oldest dropped, for as long as it is asked."""
-    woken, heard = ear = asyncio.Event(), deque[Heard](maxlen=OVERHEARD_MAX)
+    woken, queue = ear = asyncio.Event(), deque[Heard](maxlen=OVERHEARD_MAX)
     ears.append(ear)
     try:
         while True:
             await woken.wait()
             woken.clear()
-            while heard:
-                yield heard.popleft()
+            while queue:
+                yield queue.popleft()
     finally:
         ears.remove(ear)
 
 
 def matches_pattern(pattern: str, subject: str) -> bool:
     """Tell whether a subject fits a pattern with NATS's `*` and `>`."""
-    wanted, given = pattern.split("."), subject.split(".")
-    if wanted[-1] == ">":
-        wanted, given = wanted[:-1], given[: len(wanted) - 1] if len(given) >= len(wanted) else []
-        if not given and wanted:
+    pattern_tokens, subject_tokens = pattern.split("."), subject.split(".")
+    if pattern_tokens[-1] == ">":
+        pattern_tokens, subject_tokens = (
+            pattern_tokens[:-1],
+            subject_tokens[: len(pattern_tokens) - 1]
+            if len(subject_tokens) >= len(pattern_tokens)
+            else [],
+        )
+        if not subject_tokens and pattern_tokens:
             return False
-    return len(wanted) == len(given) and all(map(_matches_token, wanted, given))
+    return len(pattern_tokens) == len(subject_tokens) and all(
+        map(_matches_token, pattern_tokens, subject_tokens)
+    )
 
 
 def _matches_token(pattern: str, token: str) -> bool:

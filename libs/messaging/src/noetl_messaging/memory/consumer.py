@@ -93,12 +93,12 @@ class MemoryConsumer:
         clock = asyncio.get_running_loop().time
         deadline = clock() + wait_s
         while True:
-            taken = self._broker.take_due(*self._key, messages_max)
+            due_messages = self._broker.take_due(*self._key, messages_max)
             remaining_s = deadline - clock()
-            if taken or self._is_called or remaining_s <= 0:
+            if due_messages or self._is_called or remaining_s <= 0:
                 return [
                     MemoryDelivery(self._broker, key=self._key, stored=stored, delivered=delivered)
-                    for stored, delivered in taken
+                    for stored, delivered in due_messages
                 ]
             # Redeliveries become due without any event, so the wait is cut into short looks.
             await self._broker.wait_for_change(min(remaining_s, _LOOK_S))

@@ -35,9 +35,9 @@ class MemoryDeadLetters:
 
     async def list_letters(self, *, letters_max: int, after: int = 0) -> list[DeadLetter]:
         """Return the oldest dead letters after a sequence."""
-        stored = self._broker.get_stream(topology.DEAD_LETTERS).messages.values()
-        later = [message for message in stored if message.sequence > after]
-        return [_build_letter(message) for message in later[:letters_max]]
+        stored_messages = self._broker.get_stream(topology.DEAD_LETTERS).messages.values()
+        later_messages = [message for message in stored_messages if message.sequence > after]
+        return [_build_letter(message) for message in later_messages[:letters_max]]
 
     async def get_letter(self, sequence: int) -> DeadLetter:
         """Return one dead letter; raises `KeyError`."""
@@ -70,19 +70,21 @@ class MemoryDeadLetters:
     async def collect_given_up(self, *, letters_max: int) -> list[DeadLetter]:
         """Store messages without deliveries left as dead letters, and return these."""
         dead_letters = []
-        for durable, stored in list(self._broker.iterate_given_up())[:letters_max]:
+        for durable, stored_message in list(self._broker.iterate_given_up())[:letters_max]:
             dead_letter = DeadLetter(
-                sequence=stored.sequence,
+                sequence=stored_message.sequence,
                 stream=durable.spec.stream,
                 consumer=durable.spec.name,
-                subject=stored.subject,
+                subject=stored_message.subject,
                 reason="not settled within the deliveries allowed",
-                delivered=durable.delivered[stored.sequence],
-                data=stored.data,
-                requeued=count_requeues(stored.message_id),
+                delivered=durable.delivered[stored_message.sequence],
+                data=stored_message.data,
+                requeued=count_requeues(stored_message.message_id),
             )
             self._store_letter(dead_letter)
-            self._broker.settle_delivery(durable.spec.stream, durable.spec.name, stored.sequence)
+            self._broker.settle_delivery(
+                durable.spec.stream, durable.spec.name, stored_message.sequence
+            )
             dead_letters.append(dead_letter)
         return dead_letters
 
@@ -107,15 +109,15 @@ class MemoryDeadLetters:
         )
 
 
-def _build_letter(stored: StoredMessage) -> DeadLetter:
+def _build_letter(stored_message: StoredMessage) -> DeadLetter:
     return DeadLetter(
-        sequence=stored.sequence,
-        stream=stored.headers["stream"],
-        consumer=stored.headers["consumer"],
-        subject=stored.headers["subject"],
-        reason=stored.headers["reason"],
-        delivered=int(stored.headers["delivered"]),
-        data=stored.data,
-        requeued=int(stored.headers["requeued"]),
-        buried_at=datetime.fromisoformat(stored.headers["buried_at"]),
+        sequence=stored_message.sequence,
+        stream=stored_message.headers["stream"],
+        consumer=stored_message.headers["consumer"],
+        subject=stored_message.headers["subject"],
+        reason=stored_message.headers["reason"],
+        delivered=int(stored_message.headers["delivered"]),
+        data=stored_message.data,
+        requeued=int(stored_message.headers["requeued"]),
+        buried_at=datetime.fromisoformat(stored_message.headers["buried_at"]),
     )

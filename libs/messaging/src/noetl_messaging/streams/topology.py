@@ -251,17 +251,17 @@ def _build_commands_filter(pool: str, lane: str, tenant_id: str | None) -> str:
     return subjects.build_own_share_filter(pool, lane, tenant_id)
 
 
-def share_default_pool(declared: Topology) -> Topology:
+def share_default_pool(topology: Topology) -> Topology:
     """Let the default pool's consumers take the commands of every pool: one process serves all."""
     filters = {
         build_worker_consumer(command_work.DEFAULT_POOL, lane): (subjects.build_lane_filter(lane),)
         for lane in worker_pools.LANES
     }
-    shared = [
+    shared_consumers = [
         structs.replace(spec, filters=filters.get(spec.name, spec.filters))
-        for spec in declared.consumers
+        for spec in topology.consumers
     ]
-    return structs.replace(declared, consumers=tuple(shared))
+    return structs.replace(topology, consumers=tuple(shared_consumers))
 
 
 def declare_topology(

@@ -74,9 +74,12 @@ def list_heard_subjects(user: WorkerUser) -> list[str]:
 
 def render_permissions(user: WorkerUser) -> str:
     """Render the permissions for a configuration of NATS Server."""
-    published = _render_list(list_published_subjects(user))
-    heard = _render_list(list_heard_subjects(user))
-    rules = f"  publish: {{ allow: [\n{published}  ] }}\n  subscribe: {{ allow: [\n{heard}  ] }}\n"
+    published_text = _render_list(list_published_subjects(user))
+    heard_text = _render_list(list_heard_subjects(user))
+    rules = (
+        f"  publish: {{ allow: [\n{published_text}  ] }}\n  subscribe: "
+        f"{{ allow: [\n{heard_text}  ] }}\n"
+    )
     return f"{{\n{rules}}}"
 
 
@@ -91,5 +94,5 @@ def _list_tenant_tokens(user: WorkerUser) -> tuple[str, ...]:
     return user.tenants if user.only_tenants else ("*",)
 
 
-def _render_list(found: list[str]) -> str:
-    return "".join(f'{_INDENT * 2}"{subject}",\n' for subject in found)
+def _render_list(subjects: list[str]) -> str:
+    return "".join(f'{_INDENT * 2}"{subject}",\n' for subject in subjects)

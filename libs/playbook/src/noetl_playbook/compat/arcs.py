@@ -45,10 +45,10 @@ def rewrite_next(reading: DocumentReader, step: dict[str, Any], path: Path) -> d
     """Give a step whose `next` is absent or a mapping."""
     value = step.get("next")
     spec = step.get("spec")
-    written = spec.get("next_mode") if isinstance(spec, dict) else None
+    written_mode = spec.get("next_mode") if isinstance(spec, dict) else None
     inner_path = (*path, "next")
     if isinstance(value, str | bool | int | float | list):
-        next_arcs = _rewrite_next_list(reading, value, inner_path, mode=written)
+        next_arcs = _rewrite_next_list(reading, value, inner_path, mode=written_mode)
         if _has_branches(value):
             reading.report_problem(
                 "W903",
@@ -57,18 +57,18 @@ def rewrite_next(reading: DocumentReader, step: dict[str, Any], path: Path) -> d
                 replacement=write_fragment("next", next_arcs),
             )
         return {**step, "next": next_arcs}
-    if written in _MODES and isinstance(value, dict) and not _find_mode(value):
+    if written_mode in _MODES and isinstance(value, dict) and not _find_mode(value):
         inner = value.get("spec")
         next_arcs = {
             **value,
-            "spec": {**(inner if isinstance(inner, dict) else {}), "mode": written},
+            "spec": {**(inner if isinstance(inner, dict) else {}), "mode": written_mode},
         }
         reading.report_problem(
             "W902",
             (*path, "spec", "next_mode"),
             "'next_mode' is an older form",
             of_key=True,
-            replacement=write_fragment("next", {"spec": {"mode": written}}),
+            replacement=write_fragment("next", {"spec": {"mode": written_mode}}),
         )
         return {**step, "next": next_arcs}
     return step
@@ -88,11 +88,11 @@ def _find_mode(value: dict[str, Any]) -> Any:
 def _rewrite_next_list(
     reading: DocumentReader, value: Any, path: Path, *, mode: Any
 ) -> dict[str, Any]:
-    placed: list[tuple[Any, Path]] = [(value, path)]
+    placed_items: list[tuple[Any, Path]] = [(value, path)]
     if isinstance(value, list):
-        placed = [(item, (*path, index)) for index, item in enumerate(value)]
+        placed_items = [(item, (*path, index)) for index, item in enumerate(value)]
     placed_arcs: list[tuple[Any, Path, Path | None]] = []
-    for item, inner_path in placed:
+    for item, inner_path in placed_items:
         placed_arcs += _list_arcs(reading, item, inner_path)
     is_conditional = any(
         isinstance(arc, dict) and {"when", "on"} & arc.keys() for arc, _, _ in placed_arcs
@@ -122,11 +122,11 @@ def _list_arcs(
     item = rename_older_when(reading, item, path)
     branch = "then" if "then" in item else "else"
     when = item.get("when") if branch == "then" else None
-    several = isinstance(item[branch], list)
-    targets = item[branch] if several else [item[branch]]
+    is_list = isinstance(item[branch], list)
+    targets = item[branch] if is_list else [item[branch]]
     arcs: list[tuple[Any, Path, Path | None]] = []
     for index, target in enumerate(targets):
-        inner_path = (*path, branch, index) if several else (*path, branch)
+        inner_path = (*path, branch, index) if is_list else (*path, branch)
         raw = {"step": target} if isinstance(target, str) else target
         if not isinstance(raw, dict):
             reading.report_wrong_type(inner_path, "a step name or an arc", raw)
@@ -147,11 +147,11 @@ def prepend_arcs(following: Any, first: list[PlacedArc]) -> Any:
     """Put arcs before the ones of a canonical `next`; the first that matches fires."""
     if not first:
         return following
-    written = following if isinstance(following, dict) else {}
-    spec = written.get("spec")
-    arcs = written.get("arcs")
+    next_section = following if isinstance(following, dict) else {}
+    spec = next_section.get("spec")
+    arcs = next_section.get("arcs")
     return {
-        **written,
+        **next_section,
         "spec": {**(spec if isinstance(spec, dict) else {}), "mode": "exclusive"},
         "arcs": [*(arc for arc, _, _ in first), *(arcs if isinstance(arcs, list) else [])],
     }

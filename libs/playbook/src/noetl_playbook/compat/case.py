@@ -78,11 +78,11 @@ def _list_consequences(
 ) -> list[CaseBranch]:
     if value is None:
         return []
-    listed = isinstance(value, list)
-    items = value if listed else [value]
+    is_list = isinstance(value, list)
+    items = value if is_list else [value]
     case_branches: list[CaseBranch] = []
     for index, item in enumerate(items):
-        inner_path = (*path, index) if listed else path
+        inner_path = (*path, index) if is_list else path
         actions = reading.read_mapping(item, inner_path)
         for key in actions or ():
             if key not in _ACTIONS:
@@ -126,10 +126,10 @@ def _list_next_arcs(
     reading: DocumentReader, value: Any, path: Path, branch: CaseBranch
 ) -> list[tuple[dict[str, Any], Path, Path]]:
     """List the arcs of `next`, each with its place and that of its condition."""
-    listed = isinstance(value, list)
+    is_list = isinstance(value, list)
     arcs = []
-    for index, item in enumerate(value if listed else [value]):
-        inner_path = (*path, index) if listed else path
+    for index, item in enumerate(value if is_list else [value]):
+        inner_path = (*path, index) if is_list else path
         arc = {"step": item} if isinstance(item, str) else reading.read_mapping(item, inner_path)
         if arc is None:
             continue
@@ -189,14 +189,14 @@ def _build_called_task(
     if key in sink.KEYS:
         name = sink.name_sink(about.step)
         collect = branch.actions.get("collect")
-        collected = collect.get("path", "") if isinstance(collect, dict) else ""
+        collected_path = collect.get("path", "") if isinstance(collect, dict) else ""
         sink_task = sink.build_sink_task(
             reading,
             value,
             place,
             name=name,
             main=about.main.raw,
-            collected=collected,
+            collected_path=collected_path,
             names=about.names,
         )
         if sink_task is not None:
@@ -232,9 +232,11 @@ def _read_retries(
         name, equal = (
             (language_names.ERROR, _FAILURE) if is_error else (language_names.DONE, _SUCCESS)
         )
-        settled = template_renames.settle_event(when, name=name, equal=equal, step=about.step)
+        settled_condition = template_renames.settle_event(
+            when, name=name, equal=equal, step=about.step
+        )
         try:
-            raw["when"] = _join_conditions(settled, raw.get("when"))
+            raw["when"] = _join_conditions(settled_condition, raw.get("when"))
         except NotAnExpressionError as problem:
             retry.refuse_condition(reading, entry, problem)
         reading.record_move(branch.when_path, entry.build_key_path("when"))

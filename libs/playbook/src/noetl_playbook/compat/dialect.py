@@ -19,10 +19,12 @@ def write_undefined_mode(playbook: Playbook, mode: UndefinedMode) -> Playbook:
     return msgspec.structs.replace(playbook, executor=executor)
 
 
-def choose_undefined_mode(reading: DocumentReader, written: UndefinedMode | None) -> UndefinedMode:
+def choose_undefined_mode(
+    reading: DocumentReader, written_mode: UndefinedMode | None
+) -> UndefinedMode:
     """Tell what tests of missing values do: what is written, else what the dialect implies."""
-    if written is not None:
-        return written
+    if written_mode is not None:
+        return written_mode
     return "lenient" if reading.is_older else "strict"
 
 
@@ -52,7 +54,7 @@ def _is_one_edit_away(problem: Problem) -> bool:
     """Tell whether an unknown key is one edit away from the known one that its hint names."""
     if problem.hint is None:
         return False
-    _, quote, rest = problem.hint.partition("'")
-    meant = rest.rstrip("'?")
+    _, quote, hint_tail = problem.hint.partition("'")
+    known_word = hint_tail.rstrip("'?")
     word = problem.path.rpartition(".")[2]
-    return bool(quote) and spelling.is_one_edit_away(word, meant)
+    return bool(quote) and spelling.is_one_edit_away(word, known_word)

@@ -15,8 +15,8 @@ def rename_entry_type(
     """Rewrite `type` as `kind`; report an entry of an unknown kind, with the canonical form."""
     if raw.get("kind") is not None:
         return raw
-    written = raw.get("type")
-    kind = _KINDS.get(written, written) if isinstance(written, str) else None
+    written_type = raw.get("type")
+    kind = _KINDS.get(written_type, written_type) if isinstance(written_type, str) else None
     if kind is None or kind not in kinds:
         known_names = ", ".join(sorted(kinds))
         reading.report_problem(
@@ -39,5 +39,5 @@ def rename_entry_type(
 
 
 def _replace_type(raw: dict[str, Any], kind: str) -> dict[str, Any]:
-    rest = {key: item for key, item in raw.items() if key not in ("name", "kind", "type")}
-    return {"name": raw.get("name", "shop"), "kind": kind, **rest}
+    other_fields = {key: item for key, item in raw.items() if key not in ("name", "kind", "type")}
+    return {"name": raw.get("name", "shop"), "kind": kind, **other_fields}

@@ -87,23 +87,23 @@ def _rewrite_result(
     if "result" in own:
         return raw
     spec = raw.get("spec")
-    for section, where in ((raw, path), (spec, (*path, "spec"))):
+    for section, section_path in ((raw, path), (spec, (*path, "spec"))):
         if not isinstance(section, dict) or not isinstance(section.get("result"), dict):
             continue
         block = section["result"]
         reading.report_problem(
             "W902",
-            (*where, "result"),
+            (*section_path, "result"),
             "a task's 'result' block is an older form",
             of_key=True,
             replacement=write_fragment("output", block),
         )
-        written = raw.get("output")
-        if written is None:
-            reading.record_move((*where, "result"), (*path, "output"))
+        written_output = raw.get("output")
+        if written_output is None:
+            reading.record_move((*section_path, "result"), (*path, "output"))
         fields = {key: item for key, item in section.items() if key != "result"}
         raw = fields if section is raw else {**raw, "spec": fields}
-        raw["output"] = {**block, **(written if isinstance(written, dict) else {})}
+        raw["output"] = {**block, **(written_output if isinstance(written_output, dict) else {})}
     return raw
 
 
@@ -200,8 +200,8 @@ def spell_task(raw: dict[str, Any]) -> dict[str, Any]:
 
 def _make_silent_reading() -> DocumentReader:
     """Make a reading whose problems nobody asks for."""
-    nothing = YamlDocument(value=None, values={}, keys={}, remarks=())
-    return DocumentReader(nothing, level=Level.TOLERANT, readers={})
+    empty_document = YamlDocument(value=None, values={}, keys={}, remarks=())
+    return DocumentReader(empty_document, level=Level.TOLERANT, readers={})
 
 
 def rename_step_keys(reading: DocumentReader, value: dict[str, Any], path: Path) -> dict[str, Any]:

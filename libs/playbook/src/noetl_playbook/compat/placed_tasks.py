@@ -120,14 +120,14 @@ def list_placed_tasks(
     if isinstance(tool, str):
         return _take_beside(reading, step, path, default=default)
     if isinstance(tool, dict) and "kind" not in tool and _is_labelled(tool):
-        written = [{"name": label, **task} for label, task in tool.items()]
+        tasks = [{"name": label, **task} for label, task in tool.items()]
         reading.report_problem(
             "W902",
             inner_path,
             "tasks by name are an older form of a list",
-            replacement=write_fragment("tool", [spell_task(task) for task in written]),
+            replacement=write_fragment("tool", [spell_task(task) for task in tasks]),
         )
-        return [PlacedTask(raw=task, path=(*inner_path, task["name"])) for task in written]
+        return [PlacedTask(raw=task, path=(*inner_path, task["name"])) for task in tasks]
     if tool is None:
         return _report_absent(reading, step, path, default=default)
     if not isinstance(tool, dict):
@@ -152,14 +152,14 @@ def _list_tasks(reading: DocumentReader, tool: list[Any], path: Path) -> list[Pl
             reading.report_wrong_type(inner_path, "a task", item)
         elif len(item) == 1 and _is_labelled(item):
             ((label, task),) = item.items()
-            named = {"name": label, **task}
+            named_task = {"name": label, **task}
             reading.report_problem(
                 "W902",
                 inner_path,
                 f"the label '{label}' is an older form of 'name'",
-                replacement=write_flow(spell_task(named)),
+                replacement=write_flow(spell_task(named_task)),
             )
-            placed_tasks.append(PlacedTask(raw=named, path=(*inner_path, label)))
+            placed_tasks.append(PlacedTask(raw=named_task, path=(*inner_path, label)))
         else:
             placed_tasks.append(PlacedTask(raw={"name": f"task_{index}", **item}, path=inner_path))
     return placed_tasks

@@ -54,9 +54,9 @@ def check_hidden_data(reading: DocumentReader, main: PlacedTask, entries: list[R
         for text in template_renames.list_texts(*conditions)
         for path in template_renames.list_reads(text)[1]
     }
-    read = [path.partition(".")[2] for path in paths if path.startswith(_RESPONSE)]
-    read.append(find_collected_path(collecting))
-    if any(path.split(".")[0] == COLLECTED_AS for path in read):
+    response_paths = [path.partition(".")[2] for path in paths if path.startswith(_RESPONSE)]
+    response_paths.append(find_collected_path(collecting))
+    if any(path.split(".")[0] == COLLECTED_AS for path in response_paths):
         reading.report_problem(
             "W908",
             collecting.build_key_path("collect"),
@@ -68,8 +68,8 @@ def check_hidden_data(reading: DocumentReader, main: PlacedTask, entries: list[R
 def prepare_main_task(reading: DocumentReader, main: PlacedTask, entries: list[RetryEntry]) -> None:
     """Make the main task count its calls, collect, and take what the next call changes."""
     task = main.raw
-    written = task.get("set")
-    task["set"] = {**(written if isinstance(written, dict) else {}), "iter.calls": _COUNT}
+    set_block = task.get("set")
+    task["set"] = {**(set_block if isinstance(set_block, dict) else {}), "iter.calls": _COUNT}
     collecting = [entry for entry in entries if "collect" in entry.raw]
     for entry in collecting[1:]:
         reading.report_problem(
@@ -95,14 +95,17 @@ def _add_accumulate(reading: DocumentReader, main: PlacedTask, entry: RetryEntry
     for key in raw:
         if key not in _COLLECT_KEYS:
             reading.report_unknown((*place, key), _COLLECT_KEYS)
-    how: dict[str, Any] = {"strategy": raw.get("strategy") or "append"}
+    accumulation: dict[str, Any] = {"strategy": raw.get("strategy") or "append"}
     if raw.get("path"):
-        how["merge_path"] = raw["path"]
-    how["manifest_as"] = raw.get("into") or COLLECTED_AS
+        accumulation["merge_path"] = raw["path"]
+    accumulation["manifest_as"] = raw.get("into") or COLLECTED_AS
     if raw.get("max_bytes") is not None:
-        how["max_bytes"] = raw["max_bytes"]
+        accumulation["max_bytes"] = raw["max_bytes"]
     output = main.raw.get("output")
-    main.raw["output"] = {**(output if isinstance(output, dict) else {}), "accumulate": how}
+    main.raw["output"] = {
+        **(output if isinstance(output, dict) else {}),
+        "accumulate": accumulation,
+    }
     for new, old in _COLLECT_MOVES:
         main.moves[("output", "accumulate", new)] = (*place, old)
 
@@ -133,15 +136,15 @@ def _find_field(main: PlacedTask, key: str, aliases: dict[str, str]) -> str:
     alias = aliases.get(key, key)
     if alias in ("args", "with"):
         alias = "input"
-    written = next((entry for entry in raw if aliases.get(entry, entry) == alias), None)
+    written_key = next((entry for entry in raw if aliases.get(entry, entry) == alias), None)
     spec = raw.get("spec")
-    if written is None and isinstance(spec, dict):
+    if written_key is None and isinstance(spec, dict):
         inner = next((entry for entry in spec if aliases.get(entry, entry) == alias), None)
         if inner is not None:
             raw["spec"] = {name: item for name, item in spec.items() if name != inner}
             raw[alias] = spec[inner]
             main.moves[(alias,)] = (*main.path, "spec", inner)
-    return written or alias
+    return written_key or alias
 
 
 def _write_default(original: Any, value: Any, keys: tuple[str, ...]) -> Any:
@@ -152,9 +155,9 @@ def _write_default(original: Any, value: Any, keys: tuple[str, ...]) -> Any:
             for key, item in value.items()
         }
         return {**written_value, **inner}
-    root, *rest = keys
+    root, *inner_keys = keys
     path = root
-    for key in rest:
+    for key in inner_keys:
         path = template_renames.append_key(path, key)
     return "{{ " + path + " | default(" + template_renames.write_literal(original) + ") }}"
 

@@ -28,7 +28,7 @@ WORTH_A_RETRY = (
     "(output.error.status | default(0)) // 100 != 4 or output.error.status in [408, 425, 429]"
 )
 _ERROR_PATHS = ("output.error", "output.status")
-_KNOWN = (
+_RETRY_KEYS = (
     *("when", "then", "max_attempts", "backoff", "backoff_seconds", "backoff_multiplier"),
     *("initial_delay", "delay_seconds", "delay", "max_delay", "retry_on", "retry_on_status"),
     *("next_call", "collect", "sink", "save", "max_pages", "on_bound", "jitter"),
@@ -40,7 +40,7 @@ _PAGINATION = {
 }
 _PAGINATION_SAME = ("delay", "max_pages", "on_bound")
 _COLLECTED = {"merge_path": "path", "merge_strategy": "strategy"}
-_PAGINATION_KNOWN = (*_PAGINATION, *_COLLECTED, *_PAGINATION_SAME, "into", "max_bytes")
+_PAGINATION_KEYS = (*_PAGINATION, *_COLLECTED, *_PAGINATION_SAME, "into", "max_bytes")
 
 
 class RetryEntry(Struct, frozen=True, kw_only=True):
@@ -77,9 +77,9 @@ class RetryEntry(Struct, frozen=True, kw_only=True):
 
 def is_about_errors(when: Any) -> bool:
     """Tell whether a condition asks how an attempt failed."""
-    read, paths = template_renames.list_reads(when)
+    names, paths = template_renames.list_reads(when)
     return (
-        "error" in read
+        "error" in names
         or any(path.startswith(_ERROR_PATHS) for path in paths)
         or any("status_code" in path.split(".") for path in paths)
     )
@@ -90,10 +90,10 @@ def read_retry_entries(reading: DocumentReader, value: Any, path: Path) -> list[
     if value is None or value is False:
         return []
     if isinstance(value, list):
-        read = (
+        optional_entries = (
             _read_retry_entry(reading, item, (*path, index)) for index, item in enumerate(value)
         )
-        return [entry for entry in read if entry is not None]
+        return [entry for entry in optional_entries if entry is not None]
     entry = _read_retry_entry(reading, value, path)
     return [] if entry is None else [entry]
 
@@ -115,8 +115,8 @@ def _read_retry_entry(reading: DocumentReader, value: Any, path: Path) -> RetryE
         then = (*path, "then")
         raw = {**{key: item for key, item in raw.items() if key != "then"}, **raw["then"]}
     for key in raw:
-        if key not in _KNOWN:
-            reading.report_unknown((*then, key), _KNOWN)
+        if key not in _RETRY_KEYS:
+            reading.report_unknown((*then, key), _RETRY_KEYS)
     return RetryEntry(raw=raw, path=path, then=then)
 
 
@@ -127,8 +127,8 @@ def read_pagination(reading: DocumentReader, value: Any, path: Path) -> list[Ret
         return []
     pagination: dict[str, Any] = {"collect": {}}
     for key, item in raw.items():
-        if key not in _PAGINATION_KNOWN:
-            reading.report_unknown((*path, key), _PAGINATION_KNOWN)
+        if key not in _PAGINATION_KEYS:
+            reading.report_unknown((*path, key), _PAGINATION_KEYS)
         elif key in _PAGINATION:
             pagination[_PAGINATION[key]] = item
             reading.record_move((*path, key), (*path, _PAGINATION[key]))

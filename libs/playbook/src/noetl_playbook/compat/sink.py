@@ -39,12 +39,12 @@ def build_sink_task(
     *,
     name: str,
     main: dict[str, Any],
-    collected: str,
+    collected_path: str,
     names: dict[str, str],
 ) -> PlacedTask | None:
     """Write the task of a sink.
 
-    `collected` is the path of the value that an entry collects; `names` says how `response` and
+    `collected_path` is that of the value which an entry collects; `names` says how `response` and
     the like are written here.
     """
     raw = _flatten_sink(reading, value, path)
@@ -54,7 +54,7 @@ def build_sink_task(
     kind = next((raw[key] for key in _KIND_KEYS if isinstance(raw.get(key), str)), None)
     data = raw.get("data")
     if data is None:
-        data = "{{ " + write_result_path(main, collected) + " }}"
+        data = "{{ " + write_result_path(main, collected_path) + " }}"
     if any(key in raw for key in _STATEMENTS):
         return _build_given_task(raw, path, name=name, kind=kind or "postgres")
     if kind is None or kind in _SQL or kind == "file" or "table" in raw or "file" in raw:
@@ -95,8 +95,8 @@ def _flatten_sink(reading: DocumentReader, value: Any, path: Path) -> dict[str, 
 
 def _build_given_task(raw: dict[str, Any], path: Path, *, name: str, kind: str) -> PlacedTask:
     fields = {key: item for key, item in raw.items() if key not in _KIND_KEYS}
-    written = next((key for key in _KIND_KEYS if raw.get(key) == kind), None)
-    moves: dict[Path, Path] = {} if written is None else {("kind",): (*path, written)}
+    kind_key = next((key for key in _KIND_KEYS if raw.get(key) == kind), None)
+    moves: dict[Path, Path] = {} if kind_key is None else {("kind",): (*path, kind_key)}
     return PlacedTask(raw={"name": name, **fields, "kind": kind}, path=path, moves=moves)
 
 

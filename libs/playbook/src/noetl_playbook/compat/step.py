@@ -18,7 +18,7 @@ from noetl_playbook.source.problems import Path, write_flow
 
 _OF_STEP = ("case", "retry", "pagination", "sink", "save")
 _OF_LOOP = ("retry", "pagination", "sink", "save")
-_SHOWN = ("loop", "tool", "next")
+_REPLACED_KEYS = ("loop", "tool", "next")
 
 Construct = tuple[str, Any, Path]
 
@@ -43,14 +43,14 @@ def rewrite_step(
     if not on_step and not _has_structure(raw.get("tool")):
         return raw
     placed = placed_tasks.list_placed_tasks(reading, raw, path, step_name=step)
-    spelled: list[PlacedTask] = []
+    spelled_tasks: list[PlacedTask] = []
     for task in placed:
         rewritten_task = rewrite_task(reading, task.raw, task.path, defaults=raw.get("input"))
         if rewritten_task is not None:
-            spelled.append(PlacedTask(raw=rewritten_task, path=task.path))
+            spelled_tasks.append(PlacedTask(raw=rewritten_task, path=task.path))
     of_tasks = [
         (key, task.raw[key], (*task.path, key))
-        for task in spelled
+        for task in spelled_tasks
         for key in STRUCTURAL
         if key in task.raw
     ]
@@ -62,24 +62,26 @@ def rewrite_step(
     if not isinstance(raw.get("tool"), str):
         beside = {key: item for key, item in raw.items() if key in placed_tasks.BESIDE}
         fields.update(beside)
-    if not spelled:
+    if not spelled_tasks:
         return {**fields, "tool": []} if placed else fields
-    fields = _move_iterator(reading, fields, path, spelled)
-    tasks, cases = _build_pipeline(reading, spelled, on_step, step=step)
+    fields = _move_iterator(reading, fields, path, spelled_tasks)
+    tasks, cases = _build_pipeline(reading, spelled_tasks, on_step, step=step)
     tasks = insert_gates(tasks)
     fields = arcs.rewrite_next(reading, fields, path)
     if len(tasks) > 1 and fields.get("loop") is None:
         cases.arcs = arcs.bind_response_to_main(
-            cases.arcs, main=spelled[-1].raw, collects=repeat.hides_response_data(cases.entries)
+            cases.arcs,
+            main=spelled_tasks[-1].raw,
+            collects=repeat.hides_response_data(cases.entries),
         )
     following = arcs.prepend_arcs(fields.get("next"), cases.arcs)
-    written = {**fields, "tool": [task.raw for task in tasks]}
+    rewritten_step = {**fields, "tool": [task.raw for task in tasks]}
     if following is not None:
-        written["next"] = following
-    _report_older_forms(reading, [*on_step, *of_tasks], written, before=raw)
+        rewritten_step["next"] = following
+    _report_older_forms(reading, [*on_step, *of_tasks], rewritten_step, original_step=raw)
     write_pipeline(reading, tasks, (*path, "tool"))
     arcs.record_arc_moves(reading, path, cases.arcs, following=following)
-    return written
+    return rewritten_step
 
 
 def _has_structure(tool: Any) -> bool:
@@ -101,15 +103,15 @@ def _can_repeat(value: Any) -> bool:
 def _report_older_forms(
     reading: DocumentReader,
     constructs: list[Construct],
-    written: dict[str, Any],
+    rewritten_step: dict[str, Any],
     *,
-    before: dict[str, Any],
+    original_step: dict[str, Any],
 ) -> None:
     """Show for each older construct what the whole step says instead."""
-    shown = {
-        key: written[key]
-        for key in _SHOWN
-        if written.get(key) is not None and written[key] != before.get(key)
+    changed_sections = {
+        key: rewritten_step[key]
+        for key in _REPLACED_KEYS
+        if rewritten_step.get(key) is not None and rewritten_step[key] != original_step.get(key)
     }
     for key, value, path in constructs:
         if _is_short_form(key, value):
@@ -119,7 +121,7 @@ def _report_older_forms(
             path,
             f"'{key}' is an older form",
             of_key=True,
-            replacement=write_flow(shown),
+            replacement=write_flow(changed_sections),
         )
 
 
@@ -229,12 +231,12 @@ def _build_task_pipeline(
 ) -> list[PlacedTask]:
     """Build the pipeline of one task: the task, its sinks, and whether it is called again."""
     main = plan.main
-    collected = next((repeat.find_collected_path(entry) for entry in plan.repeats), "")
+    collected_path = next((repeat.find_collected_path(entry) for entry in plan.repeats), "")
     sinks = [*_list_sinks(plan.repeats), *plan.sinks]
     names = map_response_names(main.raw, collects=repeat.hides_response_data(plan.repeats))
     if plan.repeats:
         names["attempt"] = "iter.calls"
-    made: list[PlacedTask] = []
+    sink_tasks: list[PlacedTask] = []
     for value, path, own_path in sinks:
         sink_task = sink.build_sink_task(
             reading,
@@ -242,18 +244,20 @@ def _build_task_pipeline(
             path,
             name=sink.name_sink(step),
             main=main.raw,
-            collected=own_path or collected,
+            collected_path=own_path or collected_path,
             names=names,
         )
-        made += [] if sink_task is None else [sink_task]
-    made = _spell_tasks(reading, made)
-    for task in (main, *made):
+        sink_tasks += [] if sink_task is None else [sink_task]
+    sink_tasks = _spell_tasks(reading, sink_tasks)
+    for task in (main, *sink_tasks):
         task.raw = prepend_error_rules(reading, task.raw, task.path, plan.failing)
     if plan.repeats:
         repeat.prepare_main_task(reading, main, plan.repeats)
         path = plan.repeats[0].path
-        made.append(repeat.build_page_task(reading, main, plan.repeats, path=path, is_last=is_last))
-    return [main, *made]
+        sink_tasks.append(
+            repeat.build_page_task(reading, main, plan.repeats, path=path, is_last=is_last)
+        )
+    return [main, *sink_tasks]
 
 
 def _list_sinks(entries: list[RetryEntry]) -> list[tuple[Any, Path, str]]:

@@ -69,8 +69,8 @@ def _fill_defaults(
 
 def _list_entries(reading: DocumentReader) -> list[tuple[str, int]]:
     root = reading.document.value
-    listed = root.get(KIND) if isinstance(root, dict) else None
-    entries = listed if isinstance(listed, list) else []
+    section = root.get(KIND) if isinstance(root, dict) else None
+    entries = section if isinstance(section, list) else []
     return [
         (entry["name"], index)
         for index, entry in enumerate(entries)
@@ -112,12 +112,14 @@ def _merge_mappings(
     """Lay one mapping over another; what comes from the base keeps its place."""
     mappings = dict(over)
     for key, item in base.items():
-        mine = over.get(key)
+        own_value = over.get(key)
         if key not in over:
             reading.record_move((*base_path, key), (*path, key))
             mappings[key] = item
-        elif isinstance(mine, dict) and isinstance(item, dict):
-            mappings[key] = _merge_mappings(reading, item, mine, (*base_path, key), (*path, key))
+        elif isinstance(own_value, dict) and isinstance(item, dict):
+            mappings[key] = _merge_mappings(
+                reading, item, own_value, (*base_path, key), (*path, key)
+            )
     return {key: mappings[key] for key in dict.fromkeys((*base, *over))}
 
 
@@ -178,10 +180,10 @@ def prepend_error_rules(
     if not entries:
         return raw
     inner_path = (*path, *_RULES)
-    written = _find_written_rules(raw)
+    own_rules = _find_written_rules(raw)
     rules = [retry.build_error_rule(reading, entry) for entry in entries]
     rebased: dict[Path, Path] = {
-        (*inner_path, len(rules) + index): (*inner_path, index) for index in range(len(written))
+        (*inner_path, len(rules) + index): (*inner_path, index) for index in range(len(own_rules))
     }
     for index, entry in enumerate(entries):
         at = (*inner_path, index)
@@ -193,7 +195,7 @@ def prepend_error_rules(
     spec = raw.get("spec") if isinstance(raw.get("spec"), dict) else {}
     policy = (spec or {}).get("policy")
     policy = policy if isinstance(policy, dict) else {}
-    return {**raw, "spec": {**(spec or {}), "policy": {**policy, "rules": [*rules, *written]}}}
+    return {**raw, "spec": {**(spec or {}), "policy": {**policy, "rules": [*rules, *own_rules]}}}
 
 
 def refuse_structural(reading: DocumentReader, raw: dict[str, Any], path: Path) -> dict[str, Any]:

@@ -82,15 +82,15 @@ def _find_free_tokens(tokens: list[Token], to: Mapping[str, str]) -> set[int]:
     if not marks:
         return set()
     marked = "".join(marks.get(position, token[2]) for position, token in enumerate(tokens))
-    read: set[str] = set()
-    bound: set[str] = set()
+    loaded_names: set[str] = set()
+    assigned_names: set[str] = set()
     for node in get_environment("text").parse(marked).find_all(nodes.Name):
-        (read if node.ctx == "load" else bound).add(node.name)
-    hidden = {tokens[position][2] for position, mark in marks.items() if mark in bound}
+        (loaded_names if node.ctx == "load" else assigned_names).add(node.name)
+    hidden = {tokens[position][2] for position, mark in marks.items() if mark in assigned_names}
     return {
         position
         for position, mark in marks.items()
-        if mark in read and tokens[position][2] not in hidden
+        if mark in loaded_names and tokens[position][2] not in hidden
     }
 
 
@@ -106,7 +106,7 @@ def settle_event(source: str, *, name: str, equal: frozenset[str], step: str) ->
         free = _find_free_tokens(tokens, {"event": ""})
     except (jinja2.TemplateSyntaxError, RecursionError):
         return source
-    written = write_literal({"name": name, "step": step})
+    event_literal = write_literal({"name": name, "step": step})
     parts: list[str] = []
     skip_until = 0
     for position, (_, _, text) in enumerate(tokens):
@@ -116,7 +116,7 @@ def settle_event(source: str, *, name: str, equal: frozenset[str], step: str) ->
             parts.append(text)
             continue
         verdict, skip_until = _settle_comparison(tokens, position, equal)
-        parts.append(written if verdict is None else verdict)
+        parts.append(event_literal if verdict is None else verdict)
     return "".join(parts)
 
 
@@ -149,8 +149,8 @@ def extract_expression(source: str) -> str:
         raise NotAnExpressionError(error.message) from error
     if tree.value is None:
         raise NotAnExpressionError("the template is text around expressions")
-    (only,) = syntax.list_snippets(source)
-    return _strip_braces(only)
+    (snippet,) = syntax.list_snippets(source)
+    return _strip_braces(snippet)
 
 
 def _strip_braces(snippet: str) -> str:
@@ -255,5 +255,5 @@ def list_reads(source: Any) -> tuple[frozenset[str], frozenset[str]]:
         tree = syntax.parse_template(wrap_in_braces(source))
     except SyntaxProblemError:
         return frozenset(), frozenset()
-    read = syntax.list_names(tree)
-    return read, syntax.list_paths(tree, read)
+    names = syntax.list_names(tree)
+    return names, syntax.list_paths(tree, names)

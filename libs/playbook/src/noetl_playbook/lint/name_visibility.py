@@ -40,7 +40,7 @@ _STEP = frozenset(TemplateContext) - {TemplateContext.WORKLOAD, TemplateContext.
 _CLAIMS = frozenset({TemplateContext.CLAIM})
 _AT_THE_BOUNDARY = frozenset({TemplateContext.ARC, TemplateContext.SET})
 # Where the names that do not exist everywhere do exist, in words and as places.
-_WHERE: dict[str, tuple[frozenset[TemplateContext], str]] = {
+_SPOTS: dict[str, tuple[frozenset[TemplateContext], str]] = {
     "iter": (_ITEMS, "inside the step's tasks only"),
     **dict.fromkeys(("_prev", "_task", "_attempt", "results"),
                     (_BODY, "inside the step's tasks only")),
@@ -134,7 +134,7 @@ class NameView:
         local: frozenset[str] = frozenset(),
         is_judged: bool = True,
     ) -> None:
-        self._known = known_names
+        self._known_names = known_names
         self._spot = spot
         self._step = step
         # Names that exist in the body of this step alone.
@@ -144,12 +144,12 @@ class NameView:
 
     def list_near_names(self, name: str) -> frozenset[str]:
         """List the names that may have been meant."""
-        root, _, rest = name.partition(".")
-        known_names = self._known
-        if rest and root in ("steps", "keychain"):
+        root, _, member = name.partition(".")
+        known_names = self._known_names
+        if member and root in ("steps", "keychain"):
             step_names = known_names.step_names if root == "steps" else known_names.keychain
             return frozenset(f"{root}.{step_name}" for step_name in step_names)
-        if rest and root == "iter":
+        if member and root == "iter":
             return frozenset(f"iter.{iter_name}" for iter_name in self._list_iter_names())
         return (
             known_names.fixed
@@ -159,30 +159,30 @@ class NameView:
             | self._local
         )
 
-    def judge_names(self, read: frozenset[str], paths: frozenset[str]) -> list[NameFinding]:
+    def judge_names(self, names: frozenset[str], paths: frozenset[str]) -> list[NameFinding]:
         """Judge the names that one template reads."""
         name_findings = [
-            finding for name in sorted(read) if (finding := self._judge_name(name)) is not None
+            finding for name in sorted(names) if (finding := self._judge_name(name)) is not None
         ]
         name_findings += self._judge_members(paths)
         if self._spot in _TASKS and self._step is not None:
-            name_findings += self._find_lost_updates(self._step, read, paths)
+            name_findings += self._find_lost_updates(self._step, names, paths)
         return name_findings
 
     def _judge_name(self, name: str) -> NameFinding | None:
-        if name in language_names.FIXED_NAMES or (name in _WHERE and not self._is_defined(name)):
+        if name in language_names.FIXED_NAMES or (name in _SPOTS and not self._is_defined(name)):
             return self._find_misplaced(name)
-        if self._is_defined(name) or name in self._known.fixed:
+        if self._is_defined(name) or name in self._known_names.fixed:
             return None
         if name in self._local:
             if not self._is_judged or self._exists_here(name):
                 return None
-            where = "in cancel" if name == _SUBMITTED else "inside the step's tasks"
-            return NameFinding(code="E304", name=name, message=f"'{name}' exists {where} only")
+            place_text = "in cancel" if name == _SUBMITTED else "inside the step's tasks"
+            return NameFinding(code="E304", name=name, message=f"'{name}' exists {place_text} only")
         if self._spot is TemplateContext.WORKBOOK:
             # The caller brings names of its own.
             return None
-        if name in self._known.step_names | self._known.ctx:
+        if name in self._known_names.step_names | self._known_names.ctx:
             message = f"'{name}' exists once steps run, not before the start"
             return NameFinding(code="E304", name=name, message=message)
         message = f"'{name}' is not a name here"
@@ -201,18 +201,18 @@ class NameView:
 
     def _is_defined(self, name: str) -> bool:
         """Tell whether the document defines a name that can be read here."""
-        if name in self._known.workload:
+        if name in self._known_names.workload:
             return True
         is_begun = self._spot in _STEP
-        return is_begun and name in self._known.step_names | self._known.ctx
+        return is_begun and name in self._known_names.step_names | self._known_names.ctx
 
     def _find_misplaced(self, name: str) -> NameFinding | None:
-        spots, where = _WHERE.get(name, (frozenset(TemplateContext), ""))
+        spots, place_text = _SPOTS.get(name, (frozenset(TemplateContext), ""))
         if self._spot in spots | {TemplateContext.OTHER} and (
             not self._is_judged or self._fits_step(name)
         ):
             return None
-        return NameFinding(code="E304", name=name, message=f"'{name}' exists {where}")
+        return NameFinding(code="E304", name=name, message=f"'{name}' exists {place_text}")
 
     def _fits_step(self, name: str) -> bool:
         """Tell whether the step is of the kind that has a name."""
@@ -235,7 +235,7 @@ class NameView:
             streams = self._spot is TemplateContext.ARC and any(
                 arc.on == language_names.PARTIAL for arc in arcs
             )
-            return streams or step.step in self._known.stream_targets
+            return streams or step.step in self._known_names.stream_targets
         return True
 
     def _list_iter_names(self) -> set[str]:
@@ -250,7 +250,7 @@ class NameView:
     def _judge_members(self, paths: frozenset[str]) -> list[NameFinding]:
         """Judge `iter.x`, `steps.x` and `keychain.x`, whose members are known."""
         name_findings: list[NameFinding] = []
-        known_names = self._known
+        known_names = self._known_names
         for root, name in sorted({_split_first_two(path) for path in paths}):
             written_so = f"{root}.{name}"
             if not name or name.startswith("_"):
@@ -289,12 +289,12 @@ class NameView:
         ]
 
     def _find_lost_updates(
-        self, step: Step, read: frozenset[str], paths: frozenset[str]
+        self, step: Step, names: frozenset[str], paths: frozenset[str]
     ) -> list[NameFinding]:
         if step.loop is None or not is_parallel_loop(step.loop.spec):
             return []
         keys = {name for root, name in map(_split_first_two, paths) if root == "ctx"}
-        keys |= {name for name in read if name not in language_names.FIXED_NAMES | self._local}
+        keys |= {name for name in names if name not in language_names.FIXED_NAMES | self._local}
         return [
             NameFinding(
                 code="W907",
@@ -307,8 +307,8 @@ class NameView:
 
 
 def _split_first_two(path: str) -> tuple[str, str]:
-    root, _, rest = path.partition(".")
-    return root, rest.split(".")[0]
+    root, _, tail = path.partition(".")
+    return root, tail.split(".")[0]
 
 
 def _find_iterator(step: Step) -> str | None:

@@ -13,7 +13,7 @@ _OF_LOOPS = {
     language_names.LOOP_DONE: language_names.DONE,
     language_names.LOOP_FAILED: language_names.ERROR,
 }
-_KNOWN = ", ".join(language_names.ALSO_KNOWN_AS)
+_EVENT_NAMES = ", ".join(language_names.ALSO_KNOWN_AS)
 
 
 def check_arc_events(reading: DocumentReader, playbook: Playbook) -> None:
@@ -31,7 +31,7 @@ def _check_event(reading: DocumentReader, step: Step, event: str, path: Path) ->
             path,
             f"'{event}' is not an event of a step's end",
             hint=reading.suggest_word(event, language_names.BOUNDARY_EVENTS)
-            or f"write one of {_KNOWN}",
+            or f"write one of {_EVENT_NAMES}",
         )
     elif event == language_names.PARTIAL and not _has_stream(reading, path[:2]):
         reading.report_problem(
@@ -109,13 +109,13 @@ def _check_producer(reading: DocumentReader, step: Step, path: Path) -> None:
         elif len(step.tool) > 1 or step.loop is not None:
             message = "a step that streams has one task and no loop"
             reading.report_problem("E403", inner_path, message, of_key=True)
-        for name, value, most in (
+        for name, value, maximum in (
             ("chunk_rows", task.stream.chunk_rows, None),
             ("max_ahead", task.stream.max_ahead, None),
             ("chunk_bytes", task.stream.chunk_bytes, CHUNK_BYTES_MAX),
         ):
-            if value < 1 or (most is not None and value > most):
-                bound = "is at least 1" if most is None else f"is between 1 and {most}"
+            if value < 1 or (maximum is not None and value > maximum):
+                bound = "is at least 1" if maximum is None else f"is between 1 and {maximum}"
                 reading.report_problem("E609", (*inner_path, name), f"{name} {bound}")
 
 

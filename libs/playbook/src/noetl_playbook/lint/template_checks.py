@@ -48,9 +48,9 @@ def find_template_place(
     remaining = sum(1 for opener in list_openers(source) if opener < offset)
     first = place.line + 1 if place.is_block else place.line
     for line in range(first, min(place.line_end, len(document.lines)) + 1):
-        written = document.lines[line - 1]
+        line_text = document.lines[line - 1]
         start = place.column - 1 if line == place.line else 0
-        for match in _OPENER.finditer(written, start):
+        for match in _OPENER.finditer(line_text, start):
             if remaining == 0:
                 return TextPosition(line=line, column=match.start() + 1)
             remaining -= 1
@@ -60,9 +60,9 @@ def find_template_place(
 def _find_first_content(document: YamlDocument, place: TextPosition) -> TextPosition:
     """Place a bare condition inside a block: where its text begins."""
     for line in range(place.line + 1, min(place.line_end, len(document.lines)) + 1):
-        written = document.lines[line - 1]
-        if place.is_block and written.strip():
-            return TextPosition(line=line, column=len(written) - len(written.lstrip()) + 1)
+        line_text = document.lines[line - 1]
+        if place.is_block and line_text.strip():
+            return TextPosition(line=line, column=len(line_text) - len(line_text.lstrip()) + 1)
     return place
 
 
@@ -127,7 +127,7 @@ def _is_sql_field(reading: DocumentReader, path: Path) -> bool:
 
 def _list_expressions(tree: TemplateTree) -> list[nodes.Expr]:
     """List the expressions of a template in the order of the text."""
-    outputs = sorted(tree.root.find_all(nodes.Output), key=lambda each: each.lineno)
+    outputs = sorted(tree.root.find_all(nodes.Output), key=lambda node_output: node_output.lineno)
     return [
         node
         for output in outputs
@@ -241,11 +241,11 @@ def _is_same_error(alone: SyntaxProblemError, error: SyntaxProblemError) -> bool
 
 def _find_offset_on_line(source: str, line: int) -> int:
     """Find the first template of the last line, up to a line, on which one opens."""
-    offset = number = counted = 0
+    offset = number = counted_until = 0
     last = -1
     for opener in list_openers(source):
-        number += source.count("\n", counted, opener)
-        counted = opener
+        number += source.count("\n", counted_until, opener)
+        counted_until = opener
         if number >= line:
             break
         if number > last:
@@ -255,10 +255,10 @@ def _find_offset_on_line(source: str, line: int) -> int:
 
 def _collect_known_names(reading: DocumentReader, playbook: Playbook) -> KnownNames:
     steps: dict[int, Step] = {}
-    written: set[str] = set()
+    written_keys: set[str] = set()
     for index, step in zip(reading.step_indices, playbook.workflow, strict=True):
         steps[index] = step
-        written |= name_visibility.list_written_keys(step, "ctx")
+        written_keys |= name_visibility.list_written_keys(step, "ctx")
     return KnownNames(
         fixed=frozenset(
             {
@@ -270,7 +270,7 @@ def _collect_known_names(reading: DocumentReader, playbook: Playbook) -> KnownNa
             }
         ),
         workload=playbook.known_workload,
-        ctx=frozenset({*written, *playbook.vars}),
+        ctx=frozenset({*written_keys, *playbook.vars}),
         step_names=frozenset(step.step for step in playbook.workflow),
         keychain=frozenset(entry.name for entry in playbook.keychain),
         steps=steps,
@@ -285,11 +285,11 @@ def _collect_known_names(reading: DocumentReader, playbook: Playbook) -> KnownNa
 def _check_names(
     reading: DocumentReader, site: TemplateSite, tree: TemplateTree, known_names: KnownNames
 ) -> None:
-    read = syntax.list_names(tree)
-    paths = syntax.list_paths(tree, read)
+    names = syntax.list_names(tree)
+    paths = syntax.list_paths(tree, names)
     name_view = name_visibility.build_name_view(reading, site.path, known_names)
     asked_names = syntax.list_asked_names(tree) if reading.level is not Level.STRICT else None
-    for finding in name_view.judge_names(read, paths):
+    for finding in name_view.judge_names(names, paths):
         name, hint = finding.name, finding.hint
         if finding.is_unknown and reading.has_hints:
             hint = reading.suggest_word(name, name_view.list_near_names(name))
@@ -314,20 +314,20 @@ def _check_inputs(
     if not known_names.workload or not _WORKLOAD.search(site.source):
         return
     reads = input_reads.find_template_reads(tree)
-    asked_keys = {read.keys[:1] for read in reads if read.is_asked}
+    asked_keys = {input_read.keys[:1] for input_read in reads if input_read.is_asked}
     missing = {
         keys
-        for read in reads
-        if read.root in input_reads.WHOLE_NAMES and read.keys[:1] not in asked_keys
-        if (keys := _first_missing(known_names.workload, read.keys))
+        for input_read in reads
+        if input_read.root in input_reads.WHOLE_NAMES and input_read.keys[:1] not in asked_keys
+        if (keys := _first_missing(known_names.workload, input_read.keys))
     }
     for keys in sorted(missing):
         _report_input(reading, site, tree, known_names, keys)
 
 
-def _first_missing(declared: Mapping[str, Any], keys: Keys) -> Keys | None:
+def _first_missing(workload: Mapping[str, Any], keys: Keys) -> Keys | None:
     """Find how far a path leads to something that a mapping of the workload lacks."""
-    level: Any = declared
+    level: Any = workload
     for place, key in enumerate(keys):
         if not isinstance(level, Mapping) or not level:
             return None
@@ -347,12 +347,14 @@ def _report_input(
     level: Any = known_names.workload
     for key in keys[:-1]:
         level = level[key]
-    near = spelling.find_nearest_word(keys[-1], level)
-    is_slip = near is not None and spelling.is_spelling_slip(keys[-1], near)
+    nearest_key = spelling.find_nearest_word(keys[-1], level)
+    is_slip = nearest_key is not None and spelling.is_spelling_slip(keys[-1], nearest_key)
     # A request may bring what looks like none of the declared ones.
     is_open = not is_slip and reading.level is not Level.STRICT
     name = ".".join(keys)
-    suggestion = f"did you mean '{'.'.join((*keys[:-1], near))}'? " if near is not None else ""
+    suggestion = (
+        f"did you mean '{'.'.join((*keys[:-1], nearest_key))}'? " if nearest_key is not None else ""
+    )
     reading.report_problem(
         "E303",
         site.path,
@@ -375,9 +377,9 @@ def _find_read_offset(source: str, tree: TemplateTree, name: str) -> int:
     spans = list_template_spans(source)
     if len(spans) == 1:
         return spans[0][0]
-    root, _, rest = name.partition(".")
+    root, _, member = name.partition(".")
     line = next((node.lineno for node in tree.root.find_all(nodes.Name) if node.name == root), 1)
-    word = re.compile(rf"\b{re.escape(rest or root)}\b")
+    word = re.compile(rf"\b{re.escape(member or root)}\b")
     for start, end in spans:
         if word.search(source, start, end):
             return start

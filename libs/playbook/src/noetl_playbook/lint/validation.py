@@ -75,11 +75,11 @@ def validate_playbook(reading: DocumentReader, playbook: Playbook | None) -> lis
 
 
 def _check_step_names(reading: DocumentReader, playbook: Playbook) -> None:
-    seen: set[str] = set()
+    names: set[str] = set()
     for path, step in list_step_paths(reading, playbook):
-        if step.step in seen:
+        if step.step in names:
             reading.report_problem("E201", (*path, "step"), f"two steps are named '{step.step}'")
-        seen.add(step.step)
+        names.add(step.step)
 
 
 def _check_end_steps(reading: DocumentReader, playbook: Playbook) -> None:
@@ -144,9 +144,9 @@ def _check_reachability(reading: DocumentReader, playbook: Playbook) -> None:
     if not playbook.workflow:
         return
     graph = plan.WorkflowGraph.from_playbook(playbook)
-    reached = graph.list_reachable(graph.entry) | {graph.entry}
+    reachable_steps = graph.list_reachable(graph.entry) | {graph.entry}
     for path, step in list_step_paths(reading, playbook):
-        if step.step not in reached:
+        if step.step not in reachable_steps:
             reading.report_problem(
                 "E205",
                 (*path, "step"),

@@ -32,7 +32,7 @@ _SUFFIXES = {
     "feather": "arrow",
     "ipc": "arrow",
 }
-_PACKED = (".gz", ".zst", ".bz2", ".lz4")
+_PACKING_SUFFIXES = (".gz", ".zst", ".bz2", ".lz4")
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://")
 
 BadRow = Literal["fail", "skip", "divert"]
@@ -140,12 +140,12 @@ def parse_source(fields: Mapping[str, Any]) -> DatasetSource:
     bad_row = fields.get("on_bad_row", "fail")
     if bad_row not in ("fail", "skip", "divert"):
         _refuse_value(f"on_bad_row is {bad_row!r:.40}: use fail, skip or divert")
-    written = [name for name in _CSV_KEYS if fields.get(name) is not None]
-    if written and "path" not in place:
-        _refuse_value(f"'{written[0]}' is for csv, and a lake table is parquet")
+    csv_keys = [name for name in _CSV_KEYS if fields.get(name) is not None]
+    if csv_keys and "path" not in place:
+        _refuse_value(f"'{csv_keys[0]}' is for csv, and a lake table is parquet")
     # The format of a path without a suffix is known when its files are found.
-    if written and format_ not in (None, "csv"):
-        _refuse_value(f"'{written[0]}' is for csv, and this dataset is {format_}")
+    if csv_keys and format_ not in (None, "csv"):
+        _refuse_value(f"'{csv_keys[0]}' is for csv, and this dataset is {format_}")
     as_of = fields.get("as_of")
     if as_of is not None and "path" in place:
         _refuse_value("'as_of' is for iceberg and delta: files have one state")
@@ -208,16 +208,16 @@ def parse_sink(fields: Mapping[str, Any]) -> DatasetSink:
 def find_format(path: str) -> str | None:
     """Return the format that the suffix of a path names, None where it names none."""
     name = path.rstrip("/").rsplit("/", 1)[-1].lower()
-    for packed in _PACKED:
-        name = name.removesuffix(packed)
+    for suffix in _PACKING_SUFFIXES:
+        name = name.removesuffix(suffix)
     return _SUFFIXES.get(name.rsplit(".", 1)[-1]) if "." in name else None
 
 
 def _parse_place(fields: Mapping[str, Any]) -> dict[str, Any]:
-    written = [name for name in PLACES if fields.get(name) is not None]
-    if len(written) != 1:
+    place_keys = [name for name in PLACES if fields.get(name) is not None]
+    if len(place_keys) != 1:
         _refuse_value(f"a dataset has one of {', '.join(PLACES)}")
-    (name,) = written
+    (name,) = place_keys
     value = fields[name]
     if name == "iceberg":
         return {name: _parse_iceberg(value)}

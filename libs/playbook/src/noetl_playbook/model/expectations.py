@@ -80,10 +80,10 @@ def _read_range(value: Any) -> list[Check]:
     for name, bounds in _read_mapping(value, "range").items():
         if not isinstance(bounds, Mapping) or not bounds or bounds.keys() - {"min", "max"}:
             raise ExpectationInvalid(f"range of '{name}' is {{min: 0, max: 10}}, or one of them")
-        least, most = bounds.get("min"), bounds.get("max")
-        if least is None and most is None:
+        minimum, maximum = bounds.get("min"), bounds.get("max")
+        if minimum is None and maximum is None:
             raise ExpectationInvalid(f"range of '{name}' has no bound")
-        checks.append(Check(kind="range", columns=(name,), least=least, most=most))
+        checks.append(Check(kind="range", columns=(name,), least=minimum, most=maximum))
     return checks
 
 

@@ -26,11 +26,11 @@ def read_declared_inputs(
             )
             continue
         faults = len(reading.problems)
-        read = reading.read_struct(InputDeclaration, item, ("inputs", name))
-        if read is None or len(reading.problems) > faults:
+        declaration = reading.read_struct(InputDeclaration, item, ("inputs", name))
+        if declaration is None or len(reading.problems) > faults:
             continue
-        input_declarations[name] = read
-        if read.required and name in workload:
+        input_declarations[name] = declaration
+        if declaration.required and name in workload:
             reading.report_problem(
                 "E104",
                 ("inputs", name),
@@ -38,7 +38,7 @@ def read_declared_inputs(
                 hint=f"remove '{name}' from workload, or 'required'",
                 of_key=True,
             )
-        if not read.required and name not in workload:
+        if not declaration.required and name not in workload:
             reading.report_problem(
                 "E104",
                 ("inputs", name),
@@ -61,14 +61,14 @@ def find_missing_inputs(
     }
     if not missing:
         return None
-    shown = ", ".join(
+    names_text = ", ".join(
         repr(name) + (f" ({description})" if description else "")
         for name, description in list(missing.items())[:_SHOWN_MAX]
     )
     word, verb = ("input", "is") if len(missing) == 1 else ("inputs", "are")
-    more = f" and {len(missing) - _SHOWN_MAX} more" if len(missing) > _SHOWN_MAX else ""
+    more_text = f" and {len(missing) - _SHOWN_MAX} more" if len(missing) > _SHOWN_MAX else ""
     return InputFault(
-        message=f"the playbook requires the {word} {shown}{more}, which {verb} not given",
+        message=f"the playbook requires the {word} {names_text}{more_text}, which {verb} not given",
         hint=f"give a value, null too: --set {next(iter(missing))}=VALUE, or a key of `workload`",
         is_refused=True,
     )

@@ -21,7 +21,7 @@ from noetl_playbook.templates.syntax import TemplateTree
 _SHOWN_MAX = 20
 _SHOWN_CHARACTERS_MAX = 80
 # What stands for something else wherever it is read.
-_TAKEN = (
+_RESERVED_NAMES = (
     language_names.FIXED_NAMES
     | language_names.LAST_NAMES
     | language_names.GLOBAL_NAMES
@@ -51,7 +51,7 @@ class _UnknownInput(msgspec.Struct, frozen=True, kw_only=True):
 
     keys: Keys
     declared: list[str]
-    read: list[str]
+    read_names: list[str]
     near: str | None
     is_slip: bool
 
@@ -76,8 +76,8 @@ def find_model_input_fault(
     model: Mapping[str, Any], fields: Mapping[str, Any]
 ) -> InputFault | None:
     """Judge inputs by the canonical form of a playbook, as the catalog holds it."""
-    declared = {**dict.fromkeys(model.get("declared_inputs", ())), **model.get("workload", {})}
-    fault = find_input_fault(declared, model.get("inputs"), fields)
+    known_inputs = {**dict.fromkeys(model.get("declared_inputs", ())), **model.get("workload", {})}
+    fault = find_input_fault(known_inputs, model.get("inputs"), fields)
     if fault is None or not is_lenient(model):
         return fault
     return msgspec.structs.replace(fault, is_refused=False)
@@ -103,14 +103,14 @@ def _find_unknown_inputs(
         if not at and key == workload_keys.SCHEDULE:
             continue
         read_here = {path[len(at)] for path in reads if _is_prefix(at, path) and path != at}
-        near = spelling.find_nearest_word(key, {*declared, *read_here})
-        is_slip = near is not None and spelling.is_spelling_slip(key, near)
+        nearest_key = spelling.find_nearest_word(key, {*declared, *read_here})
+        is_slip = nearest_key is not None and spelling.is_spelling_slip(key, nearest_key)
         if not at or is_slip:
             yield _UnknownInput(
                 keys=keys,
                 declared=sorted(declared),
-                read=sorted(read_here),
-                near=near,
+                read_names=sorted(read_here),
+                near=nearest_key,
                 is_slip=is_slip,
             )
 
@@ -120,25 +120,31 @@ def _is_prefix(path: Keys, of: Keys) -> bool:
 
 
 def _build_fault(unknown: list[_UnknownInput]) -> InputFault:
-    first = min(unknown, key=lambda each: (not each.is_slip, each.near is None))
+    first = min(
+        unknown, key=lambda unknown_input: (not unknown_input.is_slip, unknown_input.near is None)
+    )
     word = "input" if len(unknown) == 1 else "inputs"
-    shown = _join_words([repr(".".join(item.keys)[:_SHOWN_CHARACTERS_MAX]) for item in unknown])
+    names_text = _join_words(
+        [repr(".".join(item.keys)[:_SHOWN_CHARACTERS_MAX]) for item in unknown]
+    )
     place = repr(".".join(first.keys[:-1])) if first.keys[1:] else "its workload"
-    reads_text = f"it reads {_join_words(first.read) or 'none'}"
+    reads_text = f"it reads {_join_words(first.read_names) or 'none'}"
     if first.declared:
         reads_text = f"{place} has {_join_words(first.declared)}"
-    near = ".".join((*first.keys[:-1], first.near or ""))
-    suggestion = "" if first.near is None else f"did you mean {near!r}? otherwise "
+    nearest_path = ".".join((*first.keys[:-1], first.near or ""))
+    suggestion = "" if first.near is None else f"did you mean {nearest_path!r}? otherwise "
     return InputFault(
-        message=f"the playbook has no {word} {shown}; {reads_text}",
+        message=f"the playbook has no {word} {names_text}; {reads_text}",
         hint=f"{suggestion}declare it under workload in the playbook, or leave it out",
         is_refused=first.is_slip,
     )
 
 
 def _join_words(words: list[str]) -> str:
-    more = len(words) - _SHOWN_MAX
-    return ", ".join(words[:_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
+    unshown_count = len(words) - _SHOWN_MAX
+    return ", ".join(words[:_SHOWN_MAX]) + (
+        f" and {unshown_count} more" if unshown_count > 0 else ""
+    )
 
 
 def record_input_paths(playbook: Playbook, trees: Iterable[TemplateTree]) -> Playbook:
@@ -149,15 +155,21 @@ def record_input_paths(playbook: Playbook, trees: Iterable[TemplateTree]) -> Pla
     codes = [input_reads.find_code_reads(code) for code in _list_python_codes(playbook)]
     reads = chain(*map(input_reads.find_template_reads, trees), *codes)
     steps = {step.step for step in playbook.workflow}
-    paths = {path for read in reads if (path := _find_input_path(read, steps)) is not None}
+    paths = {
+        path for input_read in reads if (path := _find_input_path(input_read, steps)) is not None
+    }
     return msgspec.structs.replace(playbook, inputs=tuple(_drop_longer_paths(paths)))
 
 
-def _find_input_path(read: InputRead, steps: set[str]) -> Keys | None:
+def _find_input_path(input_read: InputRead, steps: set[str]) -> Keys | None:
     """Find the input that is read; a bare name is one unless it always means something else."""
-    if read.root in WHOLE_NAMES:
-        return read.keys
-    return None if read.root in _TAKEN or read.root in steps else (read.root, *read.keys)
+    if input_read.root in WHOLE_NAMES:
+        return input_read.keys
+    return (
+        None
+        if input_read.root in _RESERVED_NAMES or input_read.root in steps
+        else (input_read.root, *input_read.keys)
+    )
 
 
 def _drop_longer_paths(paths: Iterable[Keys]) -> Iterator[Keys]:

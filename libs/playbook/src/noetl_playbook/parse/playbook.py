@@ -142,7 +142,9 @@ def _read_root(reading: DocumentReader, value: Any) -> Playbook | None:
     metadata = _read_metadata(reading, value.get("metadata"), ("metadata",))
     executor = _read_executor(reading, value.get("executor"), ("executor",))
     workload = _read_workload(reading, value)
-    declared = declared_inputs.read_declared_inputs(reading, value.get("inputs"), workload)
+    input_declarations = declared_inputs.read_declared_inputs(
+        reading, value.get("inputs"), workload
+    )
     variables = reading.read_mapping(value.get("vars"), ("vars",)) or {}
     reading.add_templates(variables, ("vars",))
     keychain = _read_entries(reading, value, "keychain", keychain_entries.read_keychain_entry)
@@ -155,7 +157,7 @@ def _read_root(reading: DocumentReader, value: Any) -> Playbook | None:
         executor=executor,
         workload=workload,
         vars=variables,
-        declared_inputs=declared,
+        declared_inputs=input_declarations,
         keychain=keychain,
         workbook=workbook,
         workflow=tuple(workflow),
@@ -211,11 +213,13 @@ def _write_first_step(value: dict[str, Any]) -> str:
     """Write the step that sets what root `vars` set, before the step that is the entry now."""
     variables = value["vars"] if isinstance(value["vars"], dict) else {}
     steps = value.get("workflow")
-    named = [step.get("step", step.get("name")) for step in steps or () if isinstance(step, dict)]
+    step_names = [
+        step.get("step", step.get("name")) for step in steps or () if isinstance(step, dict)
+    ]
     executor = value.get("executor")
     spec = executor.get("spec") if isinstance(executor, dict) else None
     entry = spec.get("entry_step") if isinstance(spec, dict) else None
-    entry = entry or ("start" if "start" in named else next(iter(named), "start"))
+    entry = entry or ("start" if "start" in step_names else next(iter(step_names), "start"))
     block = {f"ctx.{name}": item for name, item in variables.items()}
     step = {"step": "variables", "tool": {"kind": "noop"}, "set": block}
     following = {"next": {"arcs": [{"step": entry}]}}
@@ -258,11 +262,11 @@ def _find_name_fault(metadata: Any) -> tuple[str, str | None] | None:
 def _read_executor(reading: DocumentReader, value: Any, path: Path) -> Executor:
     if value is None:
         return Executor()
-    read: Executor | None = reading.read_struct(Executor, value, path)
-    if read is not None:
-        check_pool_name(reading, read.spec.pool, (*path, "spec"))
-        check_default_mode(reading, read.spec.loop_mode, (*path, "spec", "loop_mode"))
-    for index, kind in enumerate(read.requires.tools if read is not None else ()):
+    executor: Executor | None = reading.read_struct(Executor, value, path)
+    if executor is not None:
+        check_pool_name(reading, executor.spec.pool, (*path, "spec"))
+        check_default_mode(reading, executor.spec.loop_mode, (*path, "spec", "loop_mode"))
+    for index, kind in enumerate(executor.requires.tools if executor is not None else ()):
         if kind not in tools.KINDS:
             reading.report_problem(
                 "E401",
@@ -270,7 +274,7 @@ def _read_executor(reading: DocumentReader, value: Any, path: Path) -> Executor:
                 f"unknown tool kind '{kind}'",
                 hint=reading.suggest_word(kind, tools.KINDS),
             )
-    return read or Executor()
+    return executor or Executor()
 
 
 def _read_workload(reading: DocumentReader, value: dict[str, Any]) -> dict[str, Any]:
@@ -288,15 +292,15 @@ def _read_workload(reading: DocumentReader, value: dict[str, Any]) -> dict[str, 
 
 def _read_entries(reading: DocumentReader, value: dict[str, Any], key: str, reader: Reader) -> Any:
     items = reading.read_list(value.get(key), (key,))
-    read = (reader(reading, item, (key, i)) for i, item in enumerate(items))
-    entries = tuple(entry for entry in read if entry is not None)
-    seen: set[str] = set()
+    optional_entries = (reader(reading, item, (key, i)) for i, item in enumerate(items))
+    entries = tuple(entry for entry in optional_entries if entry is not None)
+    names: set[str] = set()
     for index, entry in enumerate(entries):
-        if entry.name in seen:
+        if entry.name in names:
             reading.report_problem("E201", (key, index, "name"), f"'{entry.name}' is named twice")
         if (problem := find_name_problem(entry.name)) is not None:
             reading.report_problem("E201", (key, index, "name"), problem)
-        seen.add(entry.name)
+        names.add(entry.name)
     return entries
 
 

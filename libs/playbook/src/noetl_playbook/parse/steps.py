@@ -86,11 +86,11 @@ def read_step(reading: DocumentReader, value: Any, path: Path, *, loop_mode: Any
 
 def _read_step_spec(reading: DocumentReader, spec: dict[str, Any], path: Path) -> StepSpec:
     fields = reading.read_fields(StepSpec, spec, path, other=("fanout", "loop_mode", "next_mode"))
-    read = StepSpec(**fields)
-    check_pool_name(reading, read.pool, path)
+    step_spec = StepSpec(**fields)
+    check_pool_name(reading, step_spec.pool, path)
     loop_bounds.check_default_mode(reading, spec.get("loop_mode"), (*path, "loop_mode"))
     _check_admission(reading, (*path, "policy", "admit"))
-    for index, name in enumerate(read.policy.emit.events):
+    for index, name in enumerate(step_spec.policy.emit.events):
         if not language_names.is_event_name(name):
             reading.report_problem(
                 "E104",
@@ -98,7 +98,7 @@ def _read_step_spec(reading: DocumentReader, spec: dict[str, Any], path: Path) -
                 f"{describe_value(name)} is not an event name: "
                 "use letters, digits, '_', '-' and '.'",
             )
-    for index, emitted in enumerate(read.policy.emit.objects):
+    for index, emitted in enumerate(step_spec.policy.emit.objects):
         if not language_names.is_event_name(emitted.type):
             reading.report_problem(
                 "E104",
@@ -107,11 +107,11 @@ def _read_step_spec(reading: DocumentReader, spec: dict[str, Any], path: Path) -
                 "use letters, digits, '_', '-' "
                 "and '.'",
             )
-    if read.timeout is not None and read.policy.lifecycle.timeout_s is None:
-        lifecycle = msgspec.structs.replace(read.policy.lifecycle, timeout_s=read.timeout)
-        policy = msgspec.structs.replace(read.policy, lifecycle=lifecycle)
-        return msgspec.structs.replace(read, policy=policy)
-    return read
+    if step_spec.timeout is not None and step_spec.policy.lifecycle.timeout_s is None:
+        lifecycle = msgspec.structs.replace(step_spec.policy.lifecycle, timeout_s=step_spec.timeout)
+        policy = msgspec.structs.replace(step_spec.policy, lifecycle=lifecycle)
+        return msgspec.structs.replace(step_spec, policy=policy)
+    return step_spec
 
 
 def _check_admission(reading: DocumentReader, path: Path) -> None:
@@ -190,8 +190,8 @@ def read_next(reading: DocumentReader, step: dict[str, Any], path: Path) -> Next
     if len(items) > ARCS_MAX:
         reading.report_problem("E601", (*inner_path, "arcs"), f"a step has at most {ARCS_MAX} arcs")
         items = items[:ARCS_MAX]
-    read = (read_arc(reading, item, (*inner_path, "arcs", i)) for i, item in enumerate(items))
-    return Next(spec=spec, arcs=tuple(arc for arc in read if arc is not None))
+    arcs = (read_arc(reading, item, (*inner_path, "arcs", i)) for i, item in enumerate(items))
+    return Next(spec=spec, arcs=tuple(arc for arc in arcs if arc is not None))
 
 
 def read_arc(reading: DocumentReader, value: Any, path: Path) -> Arc | None:

@@ -196,20 +196,22 @@ def _read_subscription_spec(
     source = _read_source(reading, spec, path)
     dispatch = _read_dispatch(reading, spec.get("dispatch"), (*path, "dispatch"))
     condition = _read_filter(reading, spec.get("filter"), (*path, "filter"))
-    rest = reading.read_fields(
+    spec_fields = reading.read_fields(
         _SubscriptionSpec,
         {key: spec[key] for key in map_fields_by_key(_SubscriptionSpec) if key in spec},
         path,
     )
-    for key, most in (("body_bytes_max", BODY_BYTES_MAX), ("max_in_flight", IN_FLIGHT_MAX)):
-        value = rest.get(key)
-        if value is not None and not 1 <= value <= most:
+    for key, maximum in (("body_bytes_max", BODY_BYTES_MAX), ("max_in_flight", IN_FLIGHT_MAX)):
+        value = spec_fields.get(key)
+        if value is not None and not 1 <= value <= maximum:
             reading.report_problem(
-                "E104", (*path, key), f"{key} is between 1 and {most}, not {value}"
+                "E104", (*path, key), f"{key} is between 1 and {maximum}, not {value}"
             )
     if source is None or dispatch is None:
         return None
-    return Subscription(name=name, source=source, dispatch=dispatch, filter=condition, **rest)
+    return Subscription(
+        name=name, source=source, dispatch=dispatch, filter=condition, **spec_fields
+    )
 
 
 def _read_source(
@@ -288,15 +290,17 @@ def _check_keys(
     value: dict[str, Any],
     path: Path,
     known_names: Collection[str],
-    absent: dict[str, tuple[str, str]],
+    reason_by_key: dict[str, tuple[str, str]],
 ) -> None:
     """Report keys that nothing reads; of those that others know, say why there are none."""
     for key in value:
         if key in known_names:
             continue
-        if key in absent:
-            why, hint = absent[key]
-            reading.report_problem("E103", (*path, key), f"'{key}': {why}", hint=hint, of_key=True)
+        if key in reason_by_key:
+            reason, hint = reason_by_key[key]
+            reading.report_problem(
+                "E103", (*path, key), f"'{key}': {reason}", hint=hint, of_key=True
+            )
         else:
             reading.report_unknown((*path, key), known_names)
 
@@ -306,11 +310,11 @@ def _check_message_names(reading: DocumentReader) -> None:
     for site in reading.sites:
         source = site.source if is_template(site.source) else "{{ " + site.source + " }}"
         try:
-            read = syntax.list_names(syntax.parse_template(source))
+            names = syntax.list_names(syntax.parse_template(source))
         except syntax.SyntaxProblemError:
             # Reported with its place before.
             continue
-        for name in sorted(read - triggers.MESSAGE_NAMES - GLOBALS.keys()):
+        for name in sorted(names - triggers.MESSAGE_NAMES - GLOBALS.keys()):
             reading.report_problem(
                 "E303",
                 site.path,
@@ -364,12 +368,12 @@ def _describe_spec(schema: Schema) -> Schema:
         "body_bytes_max": {**properties["body_bytes_max"], **bytes_max},
         "max_in_flight": {**properties["max_in_flight"], "minimum": 1, "maximum": IN_FLIGHT_MAX},
     }  # fmt: skip
-    named = {"properties": {"source": {"const": SOURCE}}, "required": ["subject"]}
+    named_source = {"properties": {"source": {"const": SOURCE}}, "required": ["subject"]}
     return {
         "description": schema["description"],
         "type": "object",
         "properties": properties,
         "required": ["source", "dispatch"],
         "additionalProperties": False,
-        "oneOf": [named, {"properties": {"source": {"type": "object"}, "subject": False}}],
+        "oneOf": [named_source, {"properties": {"source": {"type": "object"}, "subject": False}}],
     }

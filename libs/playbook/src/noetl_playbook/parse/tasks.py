@@ -37,13 +37,13 @@ def read_tasks(
     reading: DocumentReader, step: dict[str, Any], path: Path, *, step_name: str
 ) -> tuple[Task, ...]:
     """Read a step's pipeline; always at least one task unless something is wrong."""
-    placed = placed_tasks.list_placed_tasks(reading, step, path, step_name=step_name)
+    task_places = placed_tasks.list_placed_tasks(reading, step, path, step_name=step_name)
     inputs = step.get("input")
-    read = (
+    optional_tasks = (
         read_task(reading, task.raw, task.path, step_name=step_name, defaults=inputs)
-        for task in placed
+        for task in task_places
     )
-    tasks = tuple(task for task in read if task is not None)
+    tasks = tuple(task for task in optional_tasks if task is not None)
     _check_pipeline(reading, len(tasks), path)
     return tasks
 
@@ -100,7 +100,7 @@ def read_task(
     return Task(
         name=name,
         kind=kind,
-        fields=_read_fields(reading, raw, spec, path, kind=kind, given=inputs),
+        fields=_read_fields(reading, raw, spec, path, kind=kind, input_fields=inputs),
         input=own_input,
         auth=auth,
         timeout=_read_timeout(reading, raw, spec, path),
@@ -182,7 +182,7 @@ def _read_fields(
     path: Path,
     *,
     kind: str,
-    given: dict[str, Any],
+    input_fields: dict[str, Any],
 ) -> dict[str, Any]:
     """Gather the kind's own fields; those under `spec` move up, the task level wins."""
     table = tools.KINDS.get(kind)
@@ -199,7 +199,7 @@ def _read_fields(
             if table is not None and key not in table.known_fields:
                 shared_keys = _SHARED | set(REPEAT_FORMS) if section is raw else tools.SPEC_KEYS
                 known_keys = table.known_fields | shared_keys
-                reading.report_unknown(inner_path, known_keys, what=f"field of kind {kind}")
+                reading.report_unknown(inner_path, known_keys, noun=f"field of kind {kind}")
                 continue
             if section is spec and key not in tools.SPEC_FIELDS:
                 reading.report_problem(
@@ -226,8 +226,8 @@ def _read_fields(
             )
             reading.add_templates(item, inner_path)
     if table is not None:
-        task_fields |= _find_object_name(reading, raw, path, kind=kind, given=given)
-        fields = fill_fields(table, task_fields, given, path)
+        task_fields |= _find_object_name(reading, raw, path, kind=kind, input_fields=input_fields)
+        fields = fill_fields(table, task_fields, input_fields, path)
         _check_input_fields(reading, fields, kind)
         check_field_combination(reading, table, fields, written=written)
         _check_nested_tasks(reading, task_fields, path)
@@ -235,10 +235,15 @@ def _read_fields(
 
 
 def _find_object_name(
-    reading: DocumentReader, raw: dict[str, Any], path: Path, *, kind: str, given: dict[str, Any]
+    reading: DocumentReader,
+    raw: dict[str, Any],
+    path: Path,
+    *,
+    kind: str,
+    input_fields: dict[str, Any],
 ) -> dict[str, str]:
     """Take the name of an object from its task, unless a caller of the task has named it."""
-    if kind != "nats" or raw.get("operation") not in _ON_OBJECTS or "name" in given:
+    if kind != "nats" or raw.get("operation") not in _ON_OBJECTS or "name" in input_fields:
         return {}
     places = [reading.find_origin((*path, key))[:-1] for key in ("name", "operation")]
     is_own = path[0] == "workflow" and places[0] == places[1]
@@ -248,7 +253,7 @@ def _find_object_name(
 
 def _check_input_fields(reading: DocumentReader, fields: FilledFields, kind: str) -> None:
     """Check inputs that fill fields as the fields that they fill."""
-    for name, item in fields.given.items():
+    for name, item in fields.input_fields.items():
         if fields.own.get(name) is None:
             _check_field(reading, kind, name, item, fields.build_field_path(name))
 
@@ -275,7 +280,7 @@ def _check_nested_tasks(reading: DocumentReader, task_fields: dict[str, Any], pa
                 reading.report_unknown(
                     (*inner_path, key),
                     table.known_fields | _NESTED_SHARED,
-                    what=f"field of {which}",
+                    noun=f"field of {which}",
                 )
         renamed = {table.aliases.get(str(key), str(key)): item for key, item in inside.items()}
         nested_fields = {key: item for key, item in renamed.items() if key not in _NESTED_SHARED}
@@ -370,10 +375,10 @@ def _check_pipeline(reading: DocumentReader, count: int, path: Path) -> None:
     """Check what tasks say about each other: they are few enough, and their names are unique."""
     if count > TASKS_MAX:
         reading.report_problem("E601", (*path, "tool"), f"a step has at most {TASKS_MAX} tasks")
-    seen: set[str] = set()
+    names: set[str] = set()
     for task in reading.list_tasks(path):
-        if task.name in seen:
+        if task.name in names:
             reading.report_problem(
                 "E201", (*task.path, "name"), f"two tasks are named '{task.name}'"
             )
-        seen.add(task.name)
+        names.add(task.name)

@@ -135,10 +135,10 @@ def _check_inline(reading: DocumentReader, auth: dict[str, Any], path: Path) -> 
             hint=reading.suggest_word(kind, _TYPES) or f"one of {', '.join(_TYPES)}",
         )
         return
-    needed = _NEEDED[kind]
-    fields = dict.fromkeys(("type", *needed, *_OPTIONAL.get(kind, ())), TEXT)
+    needed_fields = _NEEDED[kind]
+    fields = dict.fromkeys(("type", *needed_fields, *_OPTIONAL.get(kind, ())), TEXT)
     check_mapping_keys(reading, fields, auth, path, about=f"auth of type {kind}")
-    for name in needed:
+    for name in needed_fields:
         if auth.get(name) is None:
             reading.report_problem("E104", path, f"auth of type {kind} needs '{name}'")
 

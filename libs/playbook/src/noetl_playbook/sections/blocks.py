@@ -103,14 +103,14 @@ def _check_address(reading: DocumentReader, uri: Any, source: dict[str, Any], pa
     kind = source.get("type", "inline" if has_code else None)
     match kind:
         case "inline":
-            needed, is_said = "'source.code'", has_code
+            needed_text, is_said = "'source.code'", has_code
         case "file" | "s3" | "gcs":
-            needed, is_said = "'uri'", uri is not None
+            needed_text, is_said = "'uri'", uri is not None
         case _:
-            needed = "'uri' or 'source.endpoint'"
+            needed_text = "'uri' or 'source.endpoint'"
             is_said = uri is not None or source.get("endpoint") is not None
     if not is_said and not coercion.is_template(kind):
-        reading.report_problem("E104", path, f"the script needs {needed}")
+        reading.report_problem("E104", path, f"the script needs {needed_text}")
 
 
 def _check_libs(reading: DocumentReader, value: Any, path: Path) -> None:
@@ -145,12 +145,12 @@ def _check_runtime(reading: DocumentReader, value: Any, path: Path) -> None:
 
 def _check_env(reading: DocumentReader, value: Any, path: Path) -> None:
     fields = {"name": TEXT, "value": ANYTHING}
-    _check_items(reading, value, path, fields, needed="name", about="an entry of env")
+    _check_items(reading, value, path, fields, needed_key="name", about="an entry of env")
 
 
 def _check_files(reading: DocumentReader, value: Any, path: Path) -> None:
     fields = {"path": TEXT, "content": ANYTHING, "script": MAPPING}
-    _check_items(reading, value, path, fields, needed="path", about="an entry of files")
+    _check_items(reading, value, path, fields, needed_key="path", about="an entry of files")
     for index, item in enumerate(value if isinstance(value, list) else ()):
         if isinstance(item, dict) and len(item.keys() & {"content", "script"}) != 1:
             reading.report_problem(
@@ -164,7 +164,7 @@ def _check_items(
     path: Path,
     fields: Mapping[str, FieldType],
     *,
-    needed: str,
+    needed_key: str,
     about: str,
 ) -> None:
     """Check the mappings of a list."""
@@ -172,10 +172,10 @@ def _check_items(
         inner_path = (*path, index)
         if isinstance(item, dict):
             check_mapping_keys(reading, fields, item, inner_path, about=about)
-            if item.get(needed) is None:
-                reading.report_problem("E104", inner_path, f"{about} needs '{needed}'")
+            if item.get(needed_key) is None:
+                reading.report_problem("E104", inner_path, f"{about} needs '{needed_key}'")
         elif not coercion.is_template(item):
-            reading.report_wrong_type(inner_path, f"a mapping with '{needed}'", item)
+            reading.report_wrong_type(inner_path, f"a mapping with '{needed_key}'", item)
 
 
 def _make_keys_check(fields: Mapping[str, FieldType], about: str) -> Check:

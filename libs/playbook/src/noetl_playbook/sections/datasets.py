@@ -36,10 +36,10 @@ def gather_sink(
         text = "a transfer writes into its 'target': describe the dataset there"
         reading.report_problem("E104", (*path, "sink"), text)
     elif kind not in SINK_KINDS:
-        where = "a step" if kind is None else f"a task of kind {kind}"
+        subject = "a step" if kind is None else f"a task of kind {kind}"
         text = (
-            f"{where} writes no dataset: tasks of kind {', '.join(SINK_KINDS)} do, and the target "
-            "of a transfer"
+            f"{subject} writes no dataset: tasks of kind {', '.join(SINK_KINDS)} do, and the "
+            "target of a transfer"
         )
         reading.report_problem("E104", (*path, "sink"), text)
     else:
@@ -60,23 +60,25 @@ def check_described_dataset(
     reading: DocumentReader, fields: Mapping[str, Any], path: Path, *, is_sink: bool
 ) -> None:
     """Report what a description says wrongly, as far as it is written out."""
-    written = {key: value for key, value in fields.items() if not is_template(value)}
+    plain_fields = {key: value for key, value in fields.items() if not is_template(value)}
     for key in datasets.PLACES:
-        if key in fields and key not in written:
-            written[key] = _ANY_PLACE if key != "iceberg" else _ANY_TABLE
-    table = written.get("iceberg")
+        if key in fields and key not in plain_fields:
+            plain_fields[key] = _ANY_PLACE if key != "iceberg" else _ANY_TABLE
+    table = plain_fields.get("iceberg")
     if isinstance(table, Mapping):
-        written["iceberg"] = {
+        plain_fields["iceberg"] = {
             key: _ANY_TABLE.get(key, _ANY_PLACE) if is_template(value) else value
             for key, value in table.items()
         }
     # What depends on a value that is not known is checked by the run.
-    if fields.keys() - written.keys() & {"mode", "format", "key", "partition_by"}:
-        written = {key: written[key] for key in written if key in datasets.PLACES}
+    if fields.keys() - plain_fields.keys() & {"mode", "format", "key", "partition_by"}:
+        plain_fields = {key: plain_fields[key] for key in plain_fields if key in datasets.PLACES}
     try:
         if is_sink:
-            datasets.parse_sink(written)
+            datasets.parse_sink(plain_fields)
         else:
-            datasets.parse_source({key: written[key] for key in written if key != "types"})
+            datasets.parse_source(
+                {key: plain_fields[key] for key in plain_fields if key != "types"}
+            )
     except DatasetInvalid as problem:
         reading.report_problem("E104", path, str(problem))

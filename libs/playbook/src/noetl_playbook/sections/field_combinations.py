@@ -41,22 +41,22 @@ class FilledFields(msgspec.Struct, frozen=True, kw_only=True):
 
     path: Path
     own: Mapping[str, Any]
-    given: Mapping[str, Any]
+    input_fields: Mapping[str, Any]
 
     def find_field(self, name: str) -> Any:
         """Find a field; what stands on the task wins."""
         field = self.own.get(name)
-        return self.given.get(name) if field is None else field
+        return self.input_fields.get(name) if field is None else field
 
     def lacks_field(self, name: str) -> bool:
         """Tell whether a field is absent; null is content, and nothing else."""
         if name == "data":
-            return name not in self.own and name not in self.given
+            return name not in self.own and name not in self.input_fields
         return self.find_field(name) is None
 
     def build_field_path(self, name: str) -> Path:
         """Tell where a field stands."""
-        is_given = self.own.get(name) is None and name in self.given
+        is_given = self.own.get(name) is None and name in self.input_fields
         return (*self.path, "input", name) if is_given else (*self.path, name)
 
 
@@ -66,7 +66,7 @@ def fill_fields(
     """Lay a task's fields over those that its input fills, where the kind's input does."""
     takes = table.name in FILLED_BY_INPUT and isinstance(block, dict)
     fields = {key: item for key, item in block.items() if key in table.fields} if takes else {}
-    return FilledFields(path=path, own=task_fields, given=fields)
+    return FilledFields(path=path, own=task_fields, input_fields=fields)
 
 
 def check_field_combination(

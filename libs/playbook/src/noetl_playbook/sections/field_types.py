@@ -42,14 +42,14 @@ def build_word_type(*choices: str) -> FieldType:
     )
 
 
-def build_whole_number_type(least: int, most: int | None = None) -> FieldType:
+def build_whole_number_type(minimum: int, maximum: int | None = None) -> FieldType:
     """Accept a whole number within bounds."""
 
     def accepts_number(value: Any) -> bool:
         number = coercion.coerce_integer(value)
-        return number is not None and number >= least and (most is None or number <= most)
+        return number is not None and number >= minimum and (maximum is None or number <= maximum)
 
-    bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
+    bounds = f"of at least {minimum}" if maximum is None else f"from {minimum} to {maximum}"
     return FieldType(
         expected=f"a whole number {bounds}",
         accepts=accepts_number,
@@ -212,9 +212,9 @@ FIELD_TYPES: dict[str, dict[str, FieldType]] = {
 
 def check_field(reading: DocumentReader, kind: str, name: str, value: Any, path: Path) -> None:
     """Report a field of a kind whose value is neither a template nor of the field's type."""
-    declared = FIELD_TYPES.get(kind, {}).get(name)
-    if declared is not None:
-        check_field_value(reading, name, declared, value, path)
+    field_type = FIELD_TYPES.get(kind, {}).get(name)
+    if field_type is not None:
+        check_field_value(reading, name, field_type, value, path)
 
 
 def spell_field(reading: DocumentReader, kind: str, name: str, value: Any, path: Path) -> Any:
@@ -232,28 +232,30 @@ def spell_values(
     }
 
 
-def spell_value(reading: DocumentReader, declared: FieldType | None, value: Any, path: Path) -> Any:
+def spell_value(
+    reading: DocumentReader, field_type: FieldType | None, value: Any, path: Path
+) -> Any:
     """Give a value, its scalars as written if its type is text."""
-    if declared is TEXT_OR_LISTED and isinstance(value, list):
+    if field_type is TEXT_OR_LISTED and isinstance(value, list):
         items = [(item, (*path, index)) for index, item in enumerate(value)]
         return [spell_value(reading, TEXT, item, inner_path) for item, inner_path in items]
-    if declared not in (TEXT, TEXT_OR_LISTED) or not _is_text(value):
+    if field_type not in (TEXT, TEXT_OR_LISTED) or not _is_text(value):
         return value
     return reading.read_text(value, path)
 
 
 def check_field_value(
-    reading: DocumentReader, name: str, declared: FieldType, value: Any, path: Path
+    reading: DocumentReader, name: str, field_type: FieldType, value: Any, path: Path
 ) -> None:
     """Report a value that is neither a template nor of a type."""
-    if value is None or coercion.is_template(value) or declared.accepts(value):
+    if value is None or coercion.is_template(value) or field_type.accepts(value):
         return
-    is_word = declared.choices and isinstance(value, str)
+    is_word = field_type.choices and isinstance(value, str)
     reading.report_problem(
         "E104",
         path,
-        f"'{name}' takes {declared.expected}, found {describe_value(value)}",
-        hint=reading.suggest_word(value, declared.choices) if is_word else None,
+        f"'{name}' takes {field_type.expected}, found {describe_value(value)}",
+        hint=reading.suggest_word(value, field_type.choices) if is_word else None,
     )
 
 
@@ -270,8 +272,8 @@ def check_mapping_keys(
     known_keys = {*fields, *(spellings or {})}
     for key, item in value.items():
         inner_path = (*path, key)
-        declared = fields.get((spellings or {}).get(key, key))
-        if declared is None:
-            reading.report_unknown(inner_path, known_keys, what=f"field of {about}")
+        field_type = fields.get((spellings or {}).get(key, key))
+        if field_type is None:
+            reading.report_unknown(inner_path, known_keys, noun=f"field of {about}")
         else:
-            check_field_value(reading, key, declared, item, inner_path)
+            check_field_value(reading, key, field_type, item, inner_path)

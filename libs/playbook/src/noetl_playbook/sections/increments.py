@@ -20,13 +20,13 @@ def get_state_name(incremental: Incremental) -> str:
     return incremental.from_.removeprefix(STATE_PREFIX)
 
 
-def find_reading_task(tasks: tuple[Task, ...], named: str | None) -> Task | None:
+def find_reading_task(tasks: tuple[Task, ...], task_name: str | None) -> Task | None:
     """Return the task whose rows say how far the step has read.
 
     It is the one that is named, else the transfer, which says what it has written, else the first.
     """
-    if named is not None:
-        return next((task for task in tasks if task.name == named), None)
+    if task_name is not None:
+        return next((task for task in tasks if task.name == task_name), None)
     transfers = [task for task in tasks if task.kind == _TRANSFER]
     return transfers[-1] if transfers else next(iter(tasks), None)
 
@@ -79,17 +79,17 @@ def _check_initial(reading: DocumentReader, incremental: Incremental, path: Path
     try:
         initial = state_values.parse_state_value(value, type_)
         inner_path = (*path, "lag")
-        written = reading.find_written(inner_path)
-        is_open = coercion.is_template(written)
+        written_lag = reading.find_written(inner_path)
+        is_open = coercion.is_template(written_lag)
         if (
             type_ is StateType.INTEGER
             and not is_open
-            and coercion.coerce_number(written or 0) is None
+            and coercion.coerce_number(written_lag or 0) is None
         ):
             reading.report_problem(
                 "E104",
                 inner_path,
-                f"lag is {describe_value(written)}: of integers it is a whole number",
+                f"lag is {describe_value(written_lag)}: of integers it is a whole number",
             )
         elif isinstance(incremental.lag, int | float):
             state_values.subtract_lag(initial, incremental.lag)
@@ -116,8 +116,8 @@ def _check_task(reading: DocumentReader, step: Step, incremental: Incremental, p
             of_key=True,
         )
     _check_transfers(reading, step, task, path)
-    for place, written in zip(reading.list_tasks(path), step.tool, strict=False):
-        if written.kind == _TRANSFER and _appends(written):
+    for place, task_in_place in zip(reading.list_tasks(path), step.tool, strict=False):
+        if task_in_place.kind == _TRANSFER and _appends(task_in_place):
             reading.report_problem(
                 "W912",
                 place.path,

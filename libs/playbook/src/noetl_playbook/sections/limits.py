@@ -42,11 +42,11 @@ def check_limits(reading: DocumentReader, playbook: Playbook) -> None:
     _check_workload(reading, playbook.workload)
     path: Path = ("executor", "spec", "policy", "limits")
     for name, value in playbook.executor.spec.policy.limits.items():
-        most = LIMITS_MAX.get(name)
-        if most is None:
-            reading.report_unknown((*path, name), LIMITS_MAX, what="limit")
-        elif not 1 <= value <= most:
-            reading.report_problem("E607", (*path, name), f"{name} is between 1 and {most}")
+        maximum = LIMITS_MAX.get(name)
+        if maximum is None:
+            reading.report_unknown((*path, name), LIMITS_MAX, noun="limit")
+        elif not 1 <= value <= maximum:
+            reading.report_problem("E607", (*path, name), f"{name} is between 1 and {maximum}")
     for step_path, step in list_step_paths(reading, playbook):
         if step.loop is not None:
             _check_loop(reading, step.loop, (*step_path, "loop"))
@@ -80,7 +80,7 @@ def _check_loop(reading: DocumentReader, loop: Loop, path: Path) -> None:
 
 
 def _check_reduce(reading: DocumentReader, reduce: Reduce, path: Path) -> None:
-    for name, least in (("fan_in", 2), ("max_in_flight", 1)):
+    for name, minimum in (("fan_in", 2), ("max_in_flight", 1)):
         value = getattr(reduce.spec, name)
-        if isinstance(value, int | float) and value < least:
-            reading.report_problem("E502", (*path, "spec", name), f"{name} is at least {least}")
+        if isinstance(value, int | float) and value < minimum:
+            reading.report_problem("E502", (*path, "spec", name), f"{name} is at least {minimum}")

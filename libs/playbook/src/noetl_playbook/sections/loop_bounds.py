@@ -128,16 +128,16 @@ def check_frame_engine(reading: DocumentReader, value: Any, path: Path) -> None:
 def check_mode_blocks(reading: DocumentReader, loop: Loop, path: Path) -> None:
     """Report what is written for another mode than the loop's."""
     mode = loop.spec.mode
-    for name, suited in _MODE_FOR.items():
+    for name, suited_mode in _MODE_FOR.items():
         inner_path = (*path, "spec", name)
-        written = reading.find_written(inner_path)
-        if written is None or name in _USED.get(mode, ()):
+        written_block = reading.find_written(inner_path)
+        if written_block is None or name in _USED.get(mode, ()):
             continue
         reading.report_problem(
             "E502",
             inner_path,
             f"'{name}' has no effect in mode {mode}",
-            hint=_INSTEAD.get((mode, name), f"write mode: {suited}"),
+            hint=_INSTEAD.get((mode, name), f"write mode: {suited_mode}"),
             of_key=True,
             severity=Severity.WARNING,
         )

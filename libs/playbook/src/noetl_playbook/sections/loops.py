@@ -124,16 +124,16 @@ def _read_loop_mode(
     if value is None:
         mode = default
     else:
-        read = reading.read_fields(LoopSpec, {"mode": value}, path)
-        mode = read.get("mode", default)
+        spec_fields = reading.read_fields(LoopSpec, {"mode": value}, path)
+        mode = spec_fields.get("mode", default)
     if (mode == "cursor") != is_cursor:
         path = (*path, "mode")
-        what = (
+        message = (
             "'in' cannot be read in mode cursor"
             if mode == "cursor"
             else (f"a cursor cannot be read in mode {mode}")
         )
-        reading.report_problem("E501", path, what)
+        reading.report_problem("E501", path, message)
         mode = default
     if mode == "parallel" and spec.get("frame") is not None:
         spec.setdefault("max_in_flight", _MAX_IN_FLIGHT_DEFAULT[mode])
@@ -201,8 +201,12 @@ def _default_frame(fields: dict[str, Any], spec: dict[str, Any], *, mode: str) -
         fields.pop("frame", None)
         return
     frame = fields.get("frame") or Frame()
-    written = spec.get("frame") if isinstance(spec.get("frame"), dict) else {}
-    if mode == "chunked" and "max_rows" not in (written or {}) and "size" not in (written or {}):
+    written_frame = spec.get("frame") if isinstance(spec.get("frame"), dict) else {}
+    if (
+        mode == "chunked"
+        and "max_rows" not in (written_frame or {})
+        and "size" not in (written_frame or {})
+    ):
         frame = msgspec.structs.replace(
             frame, max_rows=fields.get("chunk_size") or CHUNK_ROWS_DEFAULT
         )
@@ -250,17 +254,17 @@ def _resolve_aliases(
     reading: DocumentReader, value: dict[str, Any], path: Path, aliases: dict[str, str]
 ) -> dict[str, Any]:
     """Spell aliases, which are not deprecated, as the field's name."""
-    resolved: dict[str, Any] = {}
+    canonical_values: dict[str, Any] = {}
     for key, item in value.items():
         canonical = aliases.get(key, key)
         if canonical != key:
             reading.record_move((*path, key), (*path, canonical))
-        if canonical in resolved:
+        if canonical in canonical_values:
             reading.report_problem(
                 "E104", (*path, key), f"'{canonical}' is written twice", of_key=True
             )
-        resolved[canonical] = item
-    return resolved
+        canonical_values[canonical] = item
+    return canonical_values
 
 
 def _clamp_heartbeat(
@@ -288,11 +292,11 @@ def read_fanout(reading: DocumentReader, value: Any, path: Path) -> FanoutOpts |
     fanout: FanoutOpts | None = reading.read_struct(FanoutOpts, raw, path)
     if fanout is None:
         return None
-    for name, least in (("partitions", 1), ("shard_size", 1), ("max_shard_retries", 0)):
+    for name, minimum in (("partitions", 1), ("shard_size", 1), ("max_shard_retries", 0)):
         value = getattr(fanout, name)
-        if isinstance(value, int | float) and value < least:
-            reading.report_problem("E502", (*path, name), f"{name} is at least {least}")
-            fanout = msgspec.structs.replace(fanout, **{name: least})
+        if isinstance(value, int | float) and value < minimum:
+            reading.report_problem("E502", (*path, name), f"{name} is at least {minimum}")
+            fanout = msgspec.structs.replace(fanout, **{name: minimum})
     return fanout
 
 

@@ -169,8 +169,8 @@ def read_admit_rule(reading: DocumentReader, value: Any, path: Path) -> AdmitRul
 def read_rules(reading: DocumentReader, value: Any, path: Path) -> tuple[Rule, ...]:
     """Read a list of rules."""
     items = reading.read_list(value, path)
-    read = (read_task_rule(reading, item, (*path, i)) for i, item in enumerate(items))
-    return tuple(rule for rule in read if rule is not None)
+    optional_rules = (read_task_rule(reading, item, (*path, i)) for i, item in enumerate(items))
+    return tuple(rule for rule in optional_rules if rule is not None)
 
 
 def read_selection(reading: DocumentReader, value: Any, path: Path) -> Selection | None:

@@ -109,14 +109,14 @@ def check_end_location(
         return
     if which == "source" and kind == "postgres" and by_spark:
         places = (*places, "table")
-    written = [name for name in places if end.get(name) is not None]
+    location_keys = [name for name in places if end.get(name) is not None]
     choices = " or ".join(f"'{name}'" for name in places)
     about = f"a {which} of type {kind}"
-    if not written:
+    if not location_keys:
         reading.report_problem("E403", path, f"{about} needs {choices}", severity=severity)
-    elif len(written) > 1 and "table" in written:
+    elif len(location_keys) > 1 and "table" in location_keys:
         message = f"{about} takes one of {choices}"
-        reading.report_problem("E403", (*path, written[1]), message, of_key=True)
+        reading.report_problem("E403", (*path, location_keys[1]), message, of_key=True)
 
 
 def _check_end(

@@ -216,14 +216,14 @@ class DocumentReader:
         self.report_problem("E104", path, f"expected {expected}, found {describe_value(value)}")
 
     def report_unknown(
-        self, path: Path, known_names: Collection[str], *, code: str = "E103", what: str = "key"
+        self, path: Path, known_names: Collection[str], *, code: str = "E103", noun: str = "key"
     ) -> None:
         """Report a name that is not among the known ones."""
         word = str(path[-1])
         self.report_problem(
             code,
             path,
-            f"unknown {what} '{word}'",
+            f"unknown {noun} '{word}'",
             hint=self.suggest_word(word, known_names),
             of_key=True,
         )
@@ -303,9 +303,9 @@ class DocumentReader:
             field = fields[key]
             if item is None and not isinstance(field.type, inspect.AnyType):
                 continue
-            read = self._read_value(field.type, item, (*path, key), key)
-            if read is not None or isinstance(field.type, inspect.AnyType):
-                read_values[field.name] = read
+            field_value = self._read_value(field.type, item, (*path, key), key)
+            if field_value is not None or isinstance(field.type, inspect.AnyType):
+                read_values[field.name] = field_value
         return read_values
 
     def build_struct(self, kind: type[msgspec.Struct], fields: dict[str, Any], path: Path) -> Any:
@@ -360,19 +360,21 @@ class DocumentReader:
         if not isinstance(value, list):
             self.report_wrong_type(path, "a list", value)
             return None
-        read = (self._read_value(item, entry, (*path, i), name) for i, entry in enumerate(value))
-        return tuple(entry for entry in read if entry is not None)
+        optional_items = (
+            self._read_value(item, entry, (*path, i), name) for i, entry in enumerate(value)
+        )
+        return tuple(entry for entry in optional_items if entry is not None)
 
     def _read_entries(self, item: inspect.Type, value: Any, path: Path, name: str) -> Any:
         if not isinstance(value, dict):
             self.report_wrong_type(path, "a mapping", value)
             return None
-        read = {
+        values_by_key = {
             key: self._read_value(item, entry, (*path, key), name) for key, entry in value.items()
         }
         if isinstance(item, inspect.AnyType):
-            return read
-        return {key: entry for key, entry in read.items() if entry is not None}
+            return values_by_key
+        return {key: entry for key, entry in values_by_key.items() if entry is not None}
 
     def _read_union(
         self, types: tuple[inspect.Type, ...], value: Any, path: Path, name: str

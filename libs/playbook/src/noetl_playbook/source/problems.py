@@ -88,16 +88,16 @@ def format_path(path: Path) -> str:
 
 def format_problem(problem: Problem, *, file: str) -> str:
     """Write a problem as one line for people."""
-    where = f"{file}:{problem.line}:{problem.column}: {problem.severity} {problem.code}"
+    place_text = f"{file}:{problem.line}:{problem.column}: {problem.severity} {problem.code}"
     subject = f" {problem.path}" if problem.path else ""
     hint = f" ({problem.hint})" if problem.hint else ""
-    return f"{where}{subject}: {problem.message}{hint}"
+    return f"{place_text}{subject}: {problem.message}{hint}"
 
 
 CHARACTERS_MAX = 8_000
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*\Z")
-_TAKEN = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
+_YAML_LITERALS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
 
 
 def write_fragment(key: str, value: Any) -> str:
@@ -127,7 +127,7 @@ def write_scalar(value: Any) -> str:
 
 
 def _write_text(text: str) -> str:
-    if _PLAIN.match(text) and text.lower() not in _TAKEN:
+    if _PLAIN.match(text) and text.lower() not in _YAML_LITERALS:
         return text
     return write_scalar(text)
 

@@ -27,15 +27,15 @@ class SourceMap:
         paths: dict[Path, Path] = {}
         for new, old in read_at.items():
             paths[new] = self.find_origin(old)
-            for item, written in self._get_section_moves(new).items():
+            for item, origin in self._get_section_moves(new).items():
                 if item[: len(old)] == old and item != old:
-                    paths[(*new, *item[len(old) :])] = written
+                    paths[(*new, *item[len(old) :])] = origin
         for new in read_at:
             moves = self._get_section_moves(new)
             for item in [move for move in moves if move[: len(new)] == new]:
                 del moves[item]
-        for item, written in paths.items():
-            self._get_section_moves(item)[item] = written
+        for item, origin in paths.items():
+            self._get_section_moves(item)[item] = origin
 
     def find_origin(self, path: Path) -> Path:
         """Find the path under which a value was written."""

@@ -211,10 +211,10 @@ def _build_syntax_error(error: yaml.MarkedYAMLError, lines: tuple[str, ...]) -> 
 
 def _is_at_end(mark: Any, lines: tuple[str, ...]) -> bool:
     """Tell whether nothing follows a mark."""
-    rest = (
+    following_lines = (
         (lines[mark.line][mark.column :], *lines[mark.line + 1 :]) if mark.line < len(lines) else ()
     )
-    return not any(line.strip() for line in rest)
+    return not any(line.strip() for line in following_lines)
 
 
 def _check_yaml_text(text: str) -> None:
@@ -312,13 +312,13 @@ class _DocumentComposer:
         self._characters += characters
         if self._nodes <= NODES_MAX and self._characters <= EXPANDED_CHARACTERS_MAX:
             return
-        most = (
+        limit_text = (
             f"{NODES_MAX} values"
             if self._nodes > NODES_MAX
             else f"{EXPANDED_CHARACTERS_MAX} characters"
         )
         raise UnreadableError(
-            f"the document expands to more than {most}", place, path=path, code=_TOO_LARGE
+            f"the document expands to more than {limit_text}", place, path=path, code=_TOO_LARGE
         )
 
     def _compose_alias(self, event: Any, path: Path, place: TextPosition) -> tuple[Any, int]:
@@ -348,18 +348,18 @@ class _DocumentComposer:
     ) -> tuple[dict[str, Any], int]:
         _check_tag(event, "map", path, place)
         mapping: dict[str, Any] = {}
-        merged: dict[str, Any] = {}
+        merged_values: dict[str, Any] = {}
         height = 0
         while not isinstance(key_event := next(self._events), yaml.MappingEndEvent):
             key, key_place = self._compose_key(key_event, path)
             below_path = (*path, key)
             if key == _MERGE and not key_event.style:
                 value, below = self._compose_node(next(self._events), below_path)
-                _merge_mappings(merged, value, below_path, key_place)
+                _merge_mappings(merged_values, value, below_path, key_place)
             else:
                 below = self._compose_entry(mapping, key, key_place, path)
             height = max(height, below + 1)
-        for key, value in merged.items():
+        for key, value in merged_values.items():
             mapping.setdefault(key, value)
         return mapping, height
 

@@ -48,15 +48,15 @@ def check_indentation(text: str, width: Any) -> None:
 
 
 def format_bounded(
-    text: str, format_safely: Callable[..., str] | None, *args: Any, **named: Any
+    text: str, format_safely: Callable[..., str] | None, *args: Any, **keyword_arguments: Any
 ) -> str:
     """Format with `str.format`, whose fields must not take their shape from other fields."""
     if format_safely is None:
         raise SecurityError("this text cannot be formatted")
     if _NESTED_FIELD.search(text):
         raise SecurityError("a format field inside another one is not available")
-    _check_format(text, text.count("{"), [*args, *named.values()])
-    return format_safely(*args, **named)
+    _check_format(text, text.count("{"), [*args, *keyword_arguments.values()])
+    return format_safely(*args, **keyword_arguments)
 
 
 def format_percent(text: str, values: Any) -> str:

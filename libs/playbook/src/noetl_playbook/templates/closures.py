@@ -128,7 +128,7 @@ def _translate_path(name: str, keys: list[syntax.Key], *, settles: bool) -> Run:
         found_below = _translate_members(_translate_name(name), keys)
         return _settle_result(found_below) if settles else found_below
     find = lookup.look_up_member
-    whole = _join_keys(name, keys)
+    path_text = _join_keys(name, keys)
     # One key may occur twice in a path; the hint then speaks of the first.
     missing = {
         key: (_join_keys(name, keys[: i + 1]), keys[i:]) for i, key in reversed([*enumerate(keys)])
@@ -147,8 +147,10 @@ def _translate_path(name: str, keys: list[syntax.Key], *, settles: bool) -> Run:
             if member is MISSING:
                 if isinstance(value, Undefined) and value.path:
                     return value
-                first, rest = missing[key]
-                return undefined.make_missing_member(scope, value, rest, name=whole, missing=first)
+                first, missing_keys = missing[key]
+                return undefined.make_missing_member(
+                    scope, value, missing_keys, name=path_text, missing=first
+                )
             value = member
         if settles and type(value) not in _SIMPLE and isinstance(value, Lookup):
             return value.settle_view()

@@ -115,7 +115,7 @@ def urldecode(value: Any) -> str:
     """Decode percent-encoded text; a plus is a space."""
     text = str(value).replace("+", " ")
     return _PERCENT.sub(
-        lambda found: bytes.fromhex(found[0].replace("%", "")).decode("utf-8", "replace"), text
+        lambda match: bytes.fromhex(match[0].replace("%", "")).decode("utf-8", "replace"), text
     )
 
 

@@ -37,15 +37,17 @@ def find_template_reads(tree: TemplateTree) -> frozenset[InputRead]:
     A path ends before its first computed key.
     """
     names = syntax.list_names(tree)
-    return frozenset(read for read in _find_reads(tree.root) if read.root in names)
+    return frozenset(
+        input_read for input_read in _find_reads(tree.root) if input_read.root in names
+    )
 
 
 def _find_reads(node: nodes.Node) -> Iterator[InputRead]:
-    read, others = _take_read(node)
-    if read is not None:
-        yield read
-    for other in others:
-        yield from _find_reads(other)
+    input_read, inner_nodes = _take_read(node)
+    if input_read is not None:
+        yield input_read
+    for inner_node in inner_nodes:
+        yield from _find_reads(inner_node)
 
 
 def _take_read(node: nodes.Node) -> tuple[InputRead | None, Iterable[nodes.Node]]:
@@ -53,33 +55,35 @@ def _take_read(node: nodes.Node) -> tuple[InputRead | None, Iterable[nodes.Node]
     below = node.iter_child_nodes()
     match node:
         case nodes.Name() | nodes.Getattr() | nodes.Getitem():
-            read = _parse_read(node)
-            return (None, below) if read is None else (read, ())
+            input_read = _parse_read(node)
+            return (None, below) if input_read is None else (input_read, ())
         case nodes.Call(node=nodes.Getattr(node=owner, attr=method)):
-            read = _parse_read(owner)
-            return (None, below) if read is None else _take_call(node, read, method)
+            input_read = _parse_read(owner)
+            return (None, below) if input_read is None else _take_call(node, input_read, method)
         case nodes.Compare(
             expr=nodes.Const(value=str() as key),
             ops=[nodes.Operand(op="in" | "notin", expr=owner)],
         ):
-            read = _parse_read(owner)
-            return (None, below) if read is None else (_read_below(read, key), ())
+            input_read = _parse_read(owner)
+            return (None, below) if input_read is None else (_read_below(input_read, key), ())
         case nodes.Filter(name=name) | nodes.Test(name=name) if name in syntax.ASKING_NAMES:
-            read = None if node.node is None else _parse_read(node.node)
-            return (None if read is None else structs.replace(read, is_asked=True)), below
+            input_read = None if node.node is None else _parse_read(node.node)
+            return (
+                None if input_read is None else structs.replace(input_read, is_asked=True)
+            ), below
         case _:
             return None, below
 
 
 def _take_call(
-    node: nodes.Call, read: InputRead, method: str
+    node: nodes.Call, input_read: InputRead, method: str
 ) -> tuple[InputRead, Iterable[nodes.Node]]:
     """Read by a method: `a.get('b')` asks for one value, others such as `a.items()` take all."""
     arguments: list[nodes.Node] = [*node.args, *node.kwargs]
     first = arguments[0] if arguments else None
     if method == "get" and isinstance(first, nodes.Const) and isinstance(first.value, str):
-        return _read_below(read, first.value), arguments[1:]
-    return read, arguments
+        return _read_below(input_read, first.value), arguments[1:]
+    return input_read, arguments
 
 
 def _parse_read(node: nodes.Expr) -> InputRead | None:
@@ -95,8 +99,8 @@ def _parse_read(node: nodes.Expr) -> InputRead | None:
     return InputRead(root=root.name, keys=tuple(listed))
 
 
-def _read_below(read: InputRead, key: str) -> InputRead:
-    return InputRead(root=read.root, keys=(*read.keys, key), is_asked=True)
+def _read_below(input_read: InputRead, key: str) -> InputRead:
+    return InputRead(root=input_read.root, keys=(*input_read.keys, key), is_asked=True)
 
 
 def find_code_reads(code: str | None) -> frozenset[InputRead]:

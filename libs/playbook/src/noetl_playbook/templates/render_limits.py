@@ -62,9 +62,13 @@ def install_guard(guard: RenderGuard) -> Iterator[None]:
 
 
 def watch_render(
-    run: Run, shown: Callable[[LimitExceededError], Exception], *, expression: str, is_cheap: bool
+    run: Run,
+    build_error: Callable[[LimitExceededError], Exception],
+    *,
+    expression: str,
+    is_cheap: bool,
 ) -> Run:
-    """Run under the process's guard; raises what `shown` makes of a limit that was exceeded.
+    """Run under the process's guard; raises what `build_error` makes of a limit that was exceeded.
 
     Where the scope counts its renders, they may be made in another process.
     """
@@ -76,7 +80,12 @@ def watch_render(
         if renders is not None:
             seconds = _find_limits(scope).seconds
             return renders.render(
-                run, scope, guard=guard, seconds=seconds, expression=expression, shown=shown
+                run,
+                scope,
+                guard=guard,
+                seconds=seconds,
+                expression=expression,
+                build_error=build_error,
             )
         if (
             guard is None
@@ -91,7 +100,7 @@ def watch_render(
                 guard.stop_watch()
         except LimitExceededError as error:
             # The guard may strike after the last of the template's own code.
-            raise shown(error) from error
+            raise build_error(error) from error
 
     return run_watched
 
@@ -104,16 +113,16 @@ def _find_limits(scope: Mapping[str, Any]) -> RenderLimits:
 class LoopBudget:
     """The iterations that are left to one render."""
 
-    __slots__ = ("_left",)
+    __slots__ = ("_iterations_left",)
 
     def __init__(self) -> None:
-        self._left = ITERATIONS_MAX
+        self._iterations_left = ITERATIONS_MAX
 
     def counted(self, items: Iterable[Any]) -> Iterator[Any]:
         """Yield items for as long as there are iterations left."""
         for item in items:
-            self._left -= 1
-            if self._left < 0:
+            self._iterations_left -= 1
+            if self._iterations_left < 0:
                 raise LimitExceededError(f"the loops run more than {ITERATIONS_MAX} times")
             yield item
 
@@ -248,7 +257,7 @@ class _WeightCounter:
     def __init__(self) -> None:
         self._weight_by_id: dict[int, int] = {}
         # An identity is a holder's only while something keeps it.
-        self._kept: list[Any] = []
+        self._held_items: list[Any] = []
 
     def count_holders(self, value: Any) -> int:
         """Return how many holders a walk visits."""
@@ -262,17 +271,17 @@ class _WeightCounter:
             elif kind not in LEAVES:
                 if id(item) not in weight_by_id:
                     weight_by_id[id(item)] = self.count_holders(item)
-                    self._kept.append(item)
+                    self._held_items.append(item)
                 weight += weight_by_id[id(item)]
         return weight
 
 
-def _list_items(held: Any) -> Any:
-    if type(held) is list or type(held) is tuple:
-        return held
-    if isinstance(held, Mapping):
-        return [*held.keys(), *held.values()]
-    return list(held) if isinstance(held, _LISTS) else ()
+def _list_items(holder: Any) -> Any:
+    if type(holder) is list or type(holder) is tuple:
+        return holder
+    if isinstance(holder, Mapping):
+        return [*holder.keys(), *holder.values()]
+    return list(holder) if isinstance(holder, _LISTS) else ()
 
 
 def _build_too_heavy_error() -> LimitExceededError:

@@ -78,21 +78,21 @@ class RenderRecord:
         guard: RenderGuard | None,
         seconds: float,
         expression: str,
-        shown: Callable[[LimitExceededError], Exception],
+        build_error: Callable[[LimitExceededError], Exception],
     ) -> Any:
-        """Render, or give what was rendered in a child; raises `SlowRenderError`, and `shown`."""
+        """Render, or return a child's render; raises `SlowRenderError` and by `build_error`."""
         place, self._place = self._place, self._place + 1
         recorded = self.rendered.get(place)
         if recorded is not None:
             return recorded.get_value()
         if self._observer is None:
-            return self._render_in_process(run, scope, guard, shown)
+            return self._render_in_process(run, scope, guard, build_error)
 
         def render_fully() -> Any:
             try:
                 return run_guarded(run, scope, guard, seconds, LimitExceededError)
             except LimitExceededError as error:
-                raise shown(error) from error
+                raise build_error(error) from error
 
         return self._observer.observe_render(place, expression, seconds, render_fully)
 
@@ -101,7 +101,7 @@ class RenderRecord:
         run: Run,
         scope: Mapping[str, Any],
         guard: RenderGuard | None,
-        shown: Callable[[LimitExceededError], Exception],
+        build_error: Callable[[LimitExceededError], Exception],
     ) -> Any:
         if self._left_s <= 0:
             raise SlowRenderError
@@ -109,7 +109,7 @@ class RenderRecord:
         try:
             return run_guarded(run, scope, guard, self._left_s, SlowRenderError)
         except LimitExceededError as error:
-            raise shown(error) from error
+            raise build_error(error) from error
         finally:
             self._left_s -= self._spent_s() - began_at
 

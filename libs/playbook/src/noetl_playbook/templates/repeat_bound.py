@@ -35,14 +35,14 @@ def find_repeat_bound(rule: Rule) -> RepeatBound | None:
     tree = syntax.parse_template(rule.when)
     match tree.value:
         case nodes.And(
-            left=wanted,
+            left=repeat_condition,
             right=nodes.Compare(
                 expr=nodes.Getattr(node=nodes.Name(name="iter"), attr="calls"),
-                ops=[nodes.Operand(op="lt", expr=most)],
+                ops=[nodes.Operand(op="lt", expr=maximum)],
             ) as bound,
         ):
-            evaluate = choose_evaluator(tree, nodes.And(wanted, nodes.Not(bound)))
-            calls_max = choose_evaluator(tree, most)
+            evaluate = choose_evaluator(tree, nodes.And(repeat_condition, nodes.Not(bound)))
+            calls_max = choose_evaluator(tree, maximum)
         case _:
             return None
 

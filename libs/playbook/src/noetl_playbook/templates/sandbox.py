@@ -60,8 +60,10 @@ def _make_range(*bounds: Any) -> range:
         if isinstance(bound, Undefined):
             bound.fail()
         if not isinstance(bound, int):
-            shown = output_forms.to_text(bound)[:_SHOWN_CHARACTERS_MAX]
-            raise TypeError(f"range needs whole numbers, and {shown!r} is none: '| int' makes one")
+            bound_text = output_forms.to_text(bound)[:_SHOWN_CHARACTERS_MAX]
+            raise TypeError(
+                f"range needs whole numbers, and {bound_text!r} is none: '| int' makes one"
+            )
     if len(bounds) == _RANGE_ARGUMENTS_MAX and bounds[2] == 0:
         raise ValueError("range needs a step other than 0")
     numbers = range(*bounds)

@@ -137,11 +137,11 @@ def _find_fault(node: nodes.Node) -> SyntaxProblemError | None:
 
 
 def _build_unknown_name_error(
-    what: str, name: str, known_names: Iterable[str], line: int
+    noun: str, name: str, known_names: Iterable[str], line: int
 ) -> SyntaxProblemError:
     names = [known_name for known_name in known_names if known_name.isidentifier()]
     return SyntaxProblemError(
-        "E302", f"unknown {what} '{name}'", line=line, hint=spelling.suggest_word(name, names)
+        "E302", f"unknown {noun} '{name}'", line=line, hint=spelling.suggest_word(name, names)
     )
 
 
@@ -197,9 +197,9 @@ def _list_asked(node: nodes.Expr) -> Iterator[nodes.Name]:
             yield root
 
 
-def list_paths(tree: TemplateTree, read: frozenset[str]) -> frozenset[str]:
+def list_paths(tree: TemplateTree, names: frozenset[str]) -> frozenset[str]:
     """List the dotted prefixes that a template reads, up to the first computed or numeric key."""
-    return frozenset(path for path in _walk_paths(tree.root) if path.split(".", 1)[0] in read)
+    return frozenset(path for path in _walk_paths(tree.root) if path.split(".", 1)[0] in names)
 
 
 def _walk_paths(node: nodes.Node, *, is_method: bool = False) -> Iterator[str]:

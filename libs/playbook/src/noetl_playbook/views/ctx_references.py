@@ -57,18 +57,18 @@ def choose_large_values(values: Mapping[str, Any], *, inline_max: int) -> list[s
     until the rest is small enough for an event.
     """
     sizes = {name: len(codec.encode_json(value)) for name, value in values.items()}
-    chosen = [
+    large_names = [
         name
         for name, size in sizes.items()
         if size > VALUE_BYTES_MAX or is_nested_deeper(values[name], DEPTH_MAX)
     ]
-    rest = sorted(sizes.keys() - set(chosen), key=lambda name: (sizes[name], name))
-    total = sum(sizes[name] for name in rest)
-    while rest and total > inline_max and sizes[rest[-1]] > _MARKER_BYTES:
-        name = rest.pop()
+    inline_names = sorted(sizes.keys() - set(large_names), key=lambda name: (sizes[name], name))
+    total = sum(sizes[name] for name in inline_names)
+    while inline_names and total > inline_max and sizes[inline_names[-1]] > _MARKER_BYTES:
+        name = inline_names.pop()
         total -= sizes[name]
-        chosen.append(name)
-    return chosen
+        large_names.append(name)
+    return large_names
 
 
 class CtxView(MutableMapping[str, Any]):

@@ -132,14 +132,14 @@ def build_part_output(part: LoopPart, find: Find) -> Any:
     error = part.error
     if part.result is None:
         return None if error is None else {"status": "error", "error": error_view.show_error(error)}
-    shown = build_plain_result(part.result, find)
+    plain_result = build_plain_result(part.result, find)
     if part.result.context.get("shape") == LOOP:
-        shown = shown["results"]
-        return shown[0] if part.is_single and shown else shown
+        plain_result = plain_result["results"]
+        return plain_result[0] if part.is_single and plain_result else plain_result
     if error is None:
-        return shown
+        return plain_result
     failure = {"status": "error", "error": error_view.show_error(error)}
-    return {**shown, **failure} if isinstance(shown, dict) else failure
+    return {**plain_result, **failure} if isinstance(plain_result, dict) else failure
 
 
 def view_fanin(counters: Mapping[str, Any], find: Find) -> FaninView:
@@ -157,10 +157,10 @@ def view_fanin(counters: Mapping[str, Any], find: Find) -> FaninView:
 
 
 def _add_fanin(fields: Mapping[str, Any], find: Find) -> dict[str, Any]:
-    shown = dict(fields)
-    if isinstance(shown.get("fanin"), Mapping):
-        shown["fanin"] = view_fanin(shown["fanin"], find)
-    return shown
+    plain_fields = dict(fields)
+    if isinstance(plain_fields.get("fanin"), Mapping):
+        plain_fields["fanin"] = view_fanin(plain_fields["fanin"], find)
+    return plain_fields
 
 
 def _view_shape(shape: str, data: Any, error: Mapping[str, Any] | None, find: Find) -> Any:

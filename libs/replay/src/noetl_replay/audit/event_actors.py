@@ -31,27 +31,27 @@ def list_event_actors(events: Iterable[StoredEvent]) -> Iterator[EventActor]:
 def find_unreadable_actor(events: Iterable[StoredEvent]) -> StoredEvent | None:
     """Return the first event whose actor is none that this release can read, None for none."""
     for event in events:
-        stored = event.meta.get(actors.META_KEY)
-        if stored is None:
+        stored_actor = event.meta.get(actors.META_KEY)
+        if stored_actor is None:
             continue
         try:
-            msgspec.convert(stored, Actor)
+            msgspec.convert(stored_actor, Actor)
         except msgspec.ValidationError:
             return event
     return None
 
 
-def describe_actor(named: EventActor) -> str:
+def describe_actor(event_actor: EventActor) -> str:
     """Say who asked for an event, as `1 playbook.initialized: person Ada (ada)`."""
-    return f"{named.version} {named.event_type}: {_describe_who(named.actor)}"
+    return f"{event_actor.version} {event_actor.event_type}: {_describe_who(event_actor.actor)}"
 
 
 def _describe_who(actor: Actor) -> str:
-    who = f"{actor.kind} {actor.short_name}" if actor.short_name != actor.kind else str(actor.kind)
+    text = f"{actor.kind} {actor.short_name}" if actor.short_name != actor.kind else str(actor.kind)
     if actor.id and actor.id != actor.short_name:
-        who += f" ({actor.id})"
+        text += f" ({actor.id})"
     if actor.key_prefix:
-        who += f" with key {actor.key_prefix}"
+        text += f" with key {actor.key_prefix}"
     if actor.on_behalf_of is not None:
-        who += f", for {_describe_who(actor.on_behalf_of)}"
-    return who
+        text += f", for {_describe_who(actor.on_behalf_of)}"
+    return text

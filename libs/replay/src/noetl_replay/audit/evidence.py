@@ -152,21 +152,21 @@ class ArtifactIndex(Struct, frozen=True, kw_only=True):
 def build_payload_report(payloads: Sequence[PayloadCheck]) -> PayloadReport:
     """Order what was found of payloads, and count it."""
     ordered = sorted(payloads, key=lambda payload_check: payload_check.sha256)
-    resolved = sum(item.status == RESOLVED for item in ordered)
+    resolved_count = sum(item.status == RESOLVED for item in ordered)
     return PayloadReport(
         payloads=ordered,
         summary=PayloadSummary(
             payloads=len(ordered),
-            resolved=resolved,
-            unresolved=len(ordered) - resolved,
-            all_resolved=resolved == len(ordered),
+            resolved=resolved_count,
+            unresolved=len(ordered) - resolved_count,
+            all_resolved=resolved_count == len(ordered),
             checksum=codec.compute_checksum(ordered),
         ),
     )
 
 
 def build_exported_rows(
-    found: Mapping[str, Sequence[Mapping[str, Any]]],
+    live_rows: Mapping[str, Sequence[Mapping[str, Any]]],
     *,
     scope: EvidenceScope,
     adapter: str,
@@ -174,11 +174,11 @@ def build_exported_rows(
     exported_at: datetime,
 ) -> ExportedRows:
     """Write down what read models hold; a surface without rows is written as an empty one."""
-    complete = {
-        surface: [rows.select_checksum_columns(surface, row) for row in found.get(surface, ())]
+    checksum_rows = {
+        surface: [rows.select_checksum_columns(surface, row) for row in live_rows.get(surface, ())]
         for surface in rows.SURFACES
     }
-    plain: dict[str, list[dict[str, Any]]] = codec.decode_json(codec.encode_json(complete))
+    plain: dict[str, list[dict[str, Any]]] = codec.decode_json(codec.encode_json(checksum_rows))
     return ExportedRows(
         format_version=FORMAT_VERSION,
         adapter=adapter,
@@ -193,12 +193,12 @@ def build_exported_rows(
 
 
 def index_rows_by_key(
-    found: Mapping[str, Sequence[Mapping[str, Any]]],
+    rows_by_surface: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> dict[str, dict[str, Any]]:
     """Index plain rows by surface and key."""
     return {
         surface: {str(row[rows.KEY_BY_SURFACE[surface]]): row for row in surface_rows}
-        for surface, surface_rows in found.items()
+        for surface, surface_rows in rows_by_surface.items()
     }
 
 
@@ -206,13 +206,16 @@ def build_surface_checksums(
     exported_rows: ExportedRows, replay: Mapping[str, Any]
 ) -> SurfaceChecksums:
     """Compare both sides, surface by surface."""
-    ours = {
+    live_checksums = {
         surface: codec.compute_checksum(row_by_key)
         for surface, row_by_key in index_rows_by_key(exported_rows.rows).items()
     }
-    theirs = dict(replay["projection_checksums"])
+    replayed_checksums = dict(replay["projection_checksums"])
     return SurfaceChecksums(
-        algorithm=ALGORITHM, live=ours, replayed=theirs, is_equal=ours == theirs
+        algorithm=ALGORITHM,
+        live=live_checksums,
+        replayed=replayed_checksums,
+        is_equal=live_checksums == replayed_checksums,
     )
 
 

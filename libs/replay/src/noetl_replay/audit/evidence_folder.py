@@ -114,8 +114,8 @@ def _list_index_problems(files: Files, index: ArtifactIndex) -> Iterator[Evidenc
         yield _build_index_problem(
             "role_unknown", f"the index lists a file for {role!r}, which is no part"
         )
-    listed = {entry.path for entry in index.entries} | {evidence.INDEX}
-    for extra in sorted(files.keys() - listed):
+    listed_paths = {entry.path for entry in index.entries} | {evidence.INDEX}
+    for extra in sorted(files.keys() - listed_paths):
         yield EvidenceProblem(
             code="file_extra", artifact=extra, message=f"{extra} is not listed in the index"
         )
@@ -187,16 +187,16 @@ def _list_step_problems(manifest: EvidenceManifest) -> Iterator[EvidenceProblem]
         elif step.ended_at < step.started_at:
             yield _build_manifest_problem("step_time", f"step {step.name} ended before it began")
         if step.outcome != evidence.PASSED:
-            why = step.detail or "it does not say why"
-            yield _build_manifest_problem("step_failed", f"step {step.name} did not pass: {why}")
-    should = (
+            reason = step.detail or "it does not say why"
+            yield _build_manifest_problem("step_failed", f"step {step.name} did not pass: {reason}")
+    expected_outcome = (
         evidence.PASSED
         if all(step.outcome == evidence.PASSED for step in manifest.steps)
         else evidence.FAILED
     )
-    if manifest.outcome != should:
+    if manifest.outcome != expected_outcome:
         yield _build_manifest_problem(
-            "outcome", f"the manifest says {manifest.outcome!r}, its steps say {should!r}"
+            "outcome", f"the manifest says {manifest.outcome!r}, its steps say {expected_outcome!r}"
         )
 
 

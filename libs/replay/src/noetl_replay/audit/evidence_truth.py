@@ -123,17 +123,17 @@ def _list_replay_problems(parts: EvidenceParts) -> Iterator[EvidenceProblem]:
 def _list_fold_problems(parts: EvidenceParts) -> Iterator[EvidenceProblem]:
     """Fold the events again and compare with what was written down."""
     replay = parts.replay
-    ours = (FOLD_VERSION, upcasters.digest_registry())
-    if (replay.fold_version, replay.upcaster_digest) != ours:
+    own_release = (FOLD_VERSION, upcasters.digest_registry())
+    if (replay.fold_version, replay.upcaster_digest) != own_release:
         yield _build_problem(
             "replay_release",
             "replay",
             f"this was folded by another release (fold {replay.fold_version}, upcasters "
-            f"{replay.upcaster_digest[:12]}); this one folds with {ours[0]} and {ours[1][:12]}: "
-            "check it with the release that wrote it",
+            f"{replay.upcaster_digest[:12]}); this one folds with {own_release[0]} and "
+            f"{own_release[1][:12]}: check it with the release that wrote it",
         )
         return
-    again = HistoryReplay(
+    replayed_history = HistoryReplay(
         build_empty_state(
             ExecutionId(replay.execution_id),
             TenantId(replay.tenant_id),
@@ -141,7 +141,7 @@ def _list_fold_problems(parts: EvidenceParts) -> Iterator[EvidenceProblem]:
         )
     )
     try:
-        again.feed_events(stored_event.read_envelope(event) for event in parts.events)
+        replayed_history.feed_events(stored_event.read_envelope(event) for event in parts.events)
     except (MalformedMessage, UnknownEventType) as failure:
         yield _build_problem("events_unreadable", "events", f"the events do not fold: {failure}")
         return
@@ -149,11 +149,11 @@ def _list_fold_problems(parts: EvidenceParts) -> Iterator[EvidenceProblem]:
         yield _build_problem(
             "events_unfoldable",
             "events",
-            f"the events do not fold behind version {again.state.version}: "
+            f"the events do not fold behind version {replayed_history.state.version}: "
             f"{type(failure).__name__}: {failure}",
         )
         return
-    replay_report = history_replay.build_replay_report(again)
+    replay_report = history_replay.build_replay_report(replayed_history)
     if replay_report["state_checksum"] != replay.state_checksum:
         yield _build_problem(
             "replay_not_folded",
@@ -273,41 +273,41 @@ def _list_payload_problems(parts: EvidenceParts) -> Iterator[EvidenceProblem]:
             yield _build_problem(
                 "payload_unresolved", "payloads", f"payload {payload.sha256} is {payload.status}"
             )
-    named = {
+    named_digests = {
         digest
         for event in parts.events
         for digest in payload_references.collect_references([event.event, event.payload_ref])
     }
-    listed = {payload_check.sha256 for payload_check in report.payloads}
-    for digest in sorted(named - listed)[:_SHOWN_MAX]:
+    listed_digests = {payload_check.sha256 for payload_check in report.payloads}
+    for digest in sorted(named_digests - listed_digests)[:_SHOWN_MAX]:
         yield _build_problem(
             "payload_unlisted", "payloads", f"events refer to payload {digest}, the report does not"
         )
-    for digest in sorted(listed - named)[:_SHOWN_MAX]:
+    for digest in sorted(listed_digests - named_digests)[:_SHOWN_MAX]:
         yield _build_problem(
             "payload_unknown", "payloads", f"no event refers to payload {digest} of the report"
         )
 
 
 def _list_surface_problems(
-    role: str, found: dict[str, Any], what: str
+    role: str, values_by_surface: dict[str, Any], noun: str
 ) -> Iterator[EvidenceProblem]:
-    for surface in sorted(_SURFACES - found.keys()):
-        yield _build_problem(f"{role}_surface_missing", role, f"there are no {what} of {surface}")
-    for surface in sorted(found.keys() - _SURFACES):
+    for surface in sorted(_SURFACES - values_by_surface.keys()):
+        yield _build_problem(f"{role}_surface_missing", role, f"there are no {noun} of {surface}")
+    for surface in sorted(values_by_surface.keys() - _SURFACES):
         yield _build_problem(
-            f"{role}_surface_unknown", role, f"there are {what} of {surface!r}, which is no surface"
+            f"{role}_surface_unknown", role, f"there are {noun} of {surface!r}, which is no surface"
         )
 
 
 def _describe_first_change(before: Any, after: Any) -> str:
     changes = comparison.compare_values(before, after)
-    shown = "; ".join(
+    change_text = "; ".join(
         f"{'.'.join(change.path)} is {codec.encode_text(change.after)[:80]}, not "
         f"{codec.encode_text(change.before)[:80]}"
         for change in changes[:1]
     )
-    return f"{shown} ({len(changes)} differences)"
+    return f"{change_text} ({len(changes)} differences)"
 
 
 def _build_problem(code: str, role: str, message: str) -> EvidenceProblem:

@@ -163,12 +163,12 @@ class ArchivedAudit:
         stored_events = await self._read_all_archived(execution_id)
         if not stored_events:
             return await self._audit.list_buckets(execution_id, buckets=buckets)
-        whole = list(stored_events)
+        all_events = list(stored_events)
         while page := await self.read_stored_events(
-            execution_id, after_version=whole[-1].stream_version, events_max=_PAGE_EVENTS
+            execution_id, after_version=all_events[-1].stream_version, events_max=_PAGE_EVENTS
         ):
-            whole += page
-        return histories.list_buckets(whole, buckets=buckets)
+            all_events += page
+        return histories.list_buckets(all_events, buckets=buckets)
 
     async def _read_all_archived(self, execution_id: ExecutionId) -> list[StoredEvent]:
         stored_events: list[StoredEvent] = []

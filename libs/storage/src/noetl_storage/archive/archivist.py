@@ -101,10 +101,12 @@ class Archivist:
         plans = []
         for owner in await self._retention.list_owners():
             policy = await self._find_policy(owner)
-            due: list[DueHistories] = []
+            due_histories: list[DueHistories] = []
             if policy is not None and policy.action is not RetentionAction.KEEP:
-                due = await self._retention.count_due(owner, keep_s=policy.keep_days * _DAY_S)
-            plans.append(RetentionPlan(owner=owner, policy=policy, due=due))
+                due_histories = await self._retention.count_due(
+                    owner, keep_s=policy.keep_days * _DAY_S
+                )
+            plans.append(RetentionPlan(owner=owner, policy=policy, due=due_histories))
         return plans
 
     async def list_open_units(self) -> list[ArchiveUnit]:
@@ -199,11 +201,11 @@ class Archivist:
     ) -> AsyncIterator[StoredEvent]:
         """Yield what is archived; most histories are one page, which is read once."""
         for at in range(0, len(spans), _TOGETHER):
-            some = spans[at : at + _TOGETHER]
-            firsts = await asyncio.gather(*(self._read_page(span) for span in some))
-            for span, first in zip(some, firsts, strict=True):
-                if await self._is_history_sound(unit, span, first):
-                    async for page in self._iterate_pages(span, first):
+            span_group = spans[at : at + _TOGETHER]
+            first_pages = await asyncio.gather(*(self._read_page(span) for span in span_group))
+            for span, first_page in zip(span_group, first_pages, strict=True):
+                if await self._is_history_sound(unit, span, first_page):
+                    async for page in self._iterate_pages(span, first_page):
                         for item in page:
                             yield item
 
@@ -262,7 +264,7 @@ class Archivist:
             )
         if not manifest.is_dropped:
             await units.verify_unit(self._store, manifest)
-        planned = {
+        planned_histories = {
             (span.execution_id, span.first_version, span.last_version, span.checksum)
             for span in await self._retention.list_spans(unit.manifest_id)
         }
@@ -270,7 +272,9 @@ class Archivist:
             (history.execution_id, history.first_version, history.last_version, history.checksum)
             for history in manifest.histories
         }
-        if planned != histories or manifest.is_dropped != (unit.action is RetentionAction.DROP):
+        if planned_histories != histories or manifest.is_dropped != (
+            unit.action is RetentionAction.DROP
+        ):
             raise RetentionRefused(
                 f"the manifest of unit {unit.manifest_id} names other histories than were planned"
             )
@@ -279,16 +283,21 @@ class Archivist:
         """Take steps as long as one leads on."""
         status = unit.status
         while status in (UnitStatus.VERIFIED, UnitStatus.DETACHED):
-            done = await self._retention.compact_unit(
+            compaction = await self._retention.compact_unit(
                 unit.manifest_id,
                 can_delete=self._terms.can_delete,
                 histories_max=self._terms.deleted_max,
             )
-            if done.status is status and not done.histories:
+            if compaction.status is status and not compaction.histories:
                 return
-            status = done.status
+            status = compaction.status
             tell(
-                UnitProgress(unit=unit, status=status, histories=done.histories, events=done.events)
+                UnitProgress(
+                    unit=unit,
+                    status=status,
+                    histories=compaction.histories,
+                    events=compaction.events,
+                )
             )
 
 

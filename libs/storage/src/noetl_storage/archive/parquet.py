@@ -93,13 +93,13 @@ def _choose_row_groups(
     source: pq.ParquetFile, execution_id: ExecutionId | None, after_version: int
 ) -> list[int]:
     """Return the row groups in which an execution's events after a version may stand."""
-    every = range(source.metadata.num_row_groups)
+    group_indexes = range(source.metadata.num_row_groups)
     if execution_id is None:
-        return list(every)
-    wanted, row_groups = int(execution_id), []
-    for group in every:
+        return list(group_indexes)
+    execution_number, row_groups = int(execution_id), []
+    for group in group_indexes:
         low, high = _read_bounds(source, group, "execution_id")
-        if low <= wanted <= high and (
+        if low <= execution_number <= high and (
             low < high or _read_bounds(source, group, "stream_version")[1] > after_version
         ):
             row_groups.append(group)
@@ -117,7 +117,7 @@ def _decode_batch(
     batch: pa.RecordBatch, execution_id: ExecutionId | None, after_version: int
 ) -> Iterator[StoredEvent]:
     executions, versions, envelopes = (column.to_pylist() for column in batch.columns)
-    wanted = None if execution_id is None else int(execution_id)
+    execution_number = None if execution_id is None else int(execution_id)
     for execution, version, data in zip(executions, versions, envelopes, strict=True):
-        if wanted is None or (execution == wanted and version > after_version):
+        if execution_number is None or (execution == execution_number and version > after_version):
             yield stored_event.decode_stored_event(data)

@@ -34,7 +34,7 @@ class _UnitWriter:
         self._store = store
         self._unit = unit
         self._part_events_max = part_events_max
-        self._waiting: list[StoredEvent] = []
+        self._pending_events: list[StoredEvent] = []
         self._stored_parts: dict[ExecutionId, ArchivedHistory] = {}
         self._parts: list[ArchivePart] = []
         self._mentions: set[str] = set()
@@ -45,9 +45,9 @@ class _UnitWriter:
                 codec.encode_json([stored_event.event, stored_event.payload_ref, stored_event.meta])
             )
         )
-        self._waiting.append(stored_event)
+        self._pending_events.append(stored_event)
         self._note_history(stored_event, previous)
-        if len(self._waiting) >= self._part_events_max:
+        if len(self._pending_events) >= self._part_events_max:
             await self._write_part()
 
     def _note_history(self, stored_event: StoredEvent, previous: str) -> None:
@@ -69,10 +69,10 @@ class _UnitWriter:
         number = len(self._parts)
         name = archive_format.build_part_name(self._unit, number)
         data = await self._put_or_compare(
-            name, await asyncio.to_thread(parquet.encode, self._waiting)
+            name, await asyncio.to_thread(parquet.encode, self._pending_events)
         )
-        self._parts.append(_build_part(number, name, data, events=len(self._waiting)))
-        self._waiting = []
+        self._parts.append(_build_part(number, name, data, events=len(self._pending_events)))
+        self._pending_events = []
 
     async def _put_or_compare(self, name: str, data: bytes) -> bytes:
         """Write an object, or return the one that an earlier attempt has written."""
@@ -91,7 +91,7 @@ class _UnitWriter:
         )
 
     async def write_manifest(self) -> ArchiveManifest:
-        if self._waiting:
+        if self._pending_events:
             await self._write_part()
         unit = self._unit
         name = archive_format.build_mentions_name(unit.manifest_id)
@@ -186,18 +186,18 @@ class _HistoryFollower:
         self._version = 0
         self._checksum = codec.CHECKSUM_NONE
 
-    def follow_event(self, one: StoredEvent, part: ArchivePart) -> None:
+    def follow_event(self, event: StoredEvent, part: ArchivePart) -> None:
         """Take the event that follows; raises `PayloadCorrupt` when it does not."""
         current = self._current
-        if current is None or one.execution_id != current.execution_id:
-            current = self._begin_history(one, part)
-        is_next = one.stream_version == self._version + 1
-        if not is_next or not stored_event.is_stored_event_sealed(one, self._checksum):
+        if current is None or event.execution_id != current.execution_id:
+            current = self._begin_history(event, part)
+        is_next = event.stream_version == self._version + 1
+        if not is_next or not stored_event.is_stored_event_sealed(event, self._checksum):
             raise PayloadCorrupt(
-                f"{part.name}: version {one.stream_version} of execution {one.execution_id} is not "
-                f"what was sealed behind version {self._version}"
+                f"{part.name}: version {event.stream_version} of execution "
+                f"{event.execution_id} is not what was sealed behind version {self._version}"
             )
-        self._version, self._checksum = one.stream_version, one.envelope_checksum
+        self._version, self._checksum = event.stream_version, event.envelope_checksum
 
     def _begin_history(self, stored_event: StoredEvent, part: ArchivePart) -> ArchivedHistory:
         self._check_history_end()

@@ -76,8 +76,12 @@ def column_to_values(column: pa.Array) -> list[Any]:  # noqa: C901 - one arm per
 
 
 def _column_to_values_by_kind(column: pa.Array, kind: str) -> list[Any]:
-    read = _READ_BY_NAME.get(kind)
-    return column_to_values(column) if read is None else _convert_values(column.to_pylist(), read)
+    read_value = _READ_BY_NAME.get(kind)
+    return (
+        column_to_values(column)
+        if read_value is None
+        else _convert_values(column.to_pylist(), read_value)
+    )
 
 
 def _convert_values(values: list[Any], show: Convert) -> list[Any]:
@@ -110,8 +114,8 @@ def _convert_floats(column: pa.Array) -> list[Any]:
 def _read_as_integers(column: pa.Array) -> list[Any]:
     """Read times as the numbers that they are: not all have a value of Python's."""
     width = pa.int32() if column.type.bit_width == 32 else pa.int64()  # noqa: PLR2004 - bits
-    counted: list[Any] = column.view(width).to_pylist()
-    return counted
+    numbers: list[Any] = column.view(width).to_pylist()
+    return numbers
 
 
 def _convert_dates(column: pa.Array) -> list[Any]:
@@ -144,9 +148,9 @@ def _cast_to_microseconds(column: pa.Array) -> pa.Array | None:
         return None
 
 
-def _find_min_max(counted: pa.Array) -> tuple[int, int] | None:
+def _find_min_max(numbers: pa.Array) -> tuple[int, int] | None:
     """Return the least and the greatest of what is there."""
-    ends = pyarrow.compute.min_max(counted).as_py()
+    ends = pyarrow.compute.min_max(numbers).as_py()
     return None if ends["min"] is None else (ends["min"], ends["max"])
 
 
@@ -201,8 +205,10 @@ def _list_offsets(column: pa.Array) -> list[tuple[int, int]]:
 def _mask_nulls(column: pa.Array, values: list[Any]) -> list[Any]:
     if not column.null_count:
         return values
-    valid = column.is_valid().to_pylist()
-    return [value if held else None for value, held in zip(values, valid, strict=True)]
+    valid_flags = column.is_valid().to_pylist()
+    return [
+        value if is_valid else None for value, is_valid in zip(values, valid_flags, strict=True)
+    ]
 
 
 def _format_map_key(value: Any) -> str:

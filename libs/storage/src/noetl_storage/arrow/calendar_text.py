@@ -34,11 +34,11 @@ def format_date(days: int) -> str:
     """Write the day that is so many days after 1970-01-01."""
     if abs(days) == DATE_INFINITY:
         return "infinity" if days > 0 else "-infinity"
-    cycles, rest = divmod(days + _EPOCH - 1, _CYCLE_DAYS)
-    day = date.fromordinal(rest + 1)
+    cycles, cycle_day = divmod(days + _EPOCH - 1, _CYCLE_DAYS)
+    day = date.fromordinal(cycle_day + 1)
     year = day.year + cycles * _CYCLE_YEARS
-    shown = f"{year if year > 0 else 1 - year:04d}-{day.month:02d}-{day.day:02d}"
-    return shown if year > 0 else f"{shown} BC"
+    day_text = f"{year if year > 0 else 1 - year:04d}-{day.month:02d}-{day.day:02d}"
+    return day_text if year > 0 else f"{day_text} BC"
 
 
 def parse_date(text: str) -> int:
@@ -54,10 +54,10 @@ def parse_date(text: str) -> int:
 
 def format_time(value: int, unit: str) -> str:
     """Write a time of day, counted in a unit; the end of the day is 24:00:00."""
-    seconds, rest = divmod(value, UNIT_PER_S[unit])
+    seconds, fraction_units = divmod(value, UNIT_PER_S[unit])
     minutes, second = divmod(seconds, 60)
-    shown = f"{minutes // 60:02d}:{minutes % 60:02d}:{second:02d}"
-    return shown + _format_fraction(rest, unit)
+    clock_text = f"{minutes // 60:02d}:{minutes % 60:02d}:{second:02d}"
+    return clock_text + _format_fraction(fraction_units, unit)
 
 
 def parse_time(text: str, unit: str) -> int:
@@ -78,9 +78,9 @@ def format_moment(value: int, unit: str, *, has_zone: bool) -> str:
     """
     if abs(value) == MOMENT_INFINITY:
         return "infinity" if value > 0 else "-infinity"
-    days, rest = divmod(value, DAY_S * UNIT_PER_S[unit])
+    days, time_of_day = divmod(value, DAY_S * UNIT_PER_S[unit])
     day, _, era = format_date(days).partition(" ")
-    clock = format_time(rest, unit)
+    clock = format_time(time_of_day, unit)
     if not era and len(day) == _ISO_DATE_CHARACTERS:
         return f"{day}T{clock}{'+00:00' if has_zone else ''}"
     # PostgreSQL ends a fraction where its zeros begin.
@@ -107,12 +107,12 @@ def parse_moment(text: str, unit: str, *, has_zone: bool) -> int:
 
 def format_interval(months: int, days: int, nanoseconds: int) -> str:
     """Write an interval as ISO 8601 does, its months, days and seconds apart."""
-    years, rest = (abs(months) // 12, abs(months) % 12)
+    years, months_left = (abs(months) // 12, abs(months) % 12)
     sign = "-" if months < 0 else ""
-    shown = f"{sign}{years}Y" if years else ""
-    shown += f"{sign}{rest}M" if rest else ""
-    shown += f"{days}D" if days else ""
-    return f"P{shown}{_format_clock_part(nanoseconds)}" if shown or nanoseconds else "PT0S"
+    date_text = f"{sign}{years}Y" if years else ""
+    date_text += f"{sign}{months_left}M" if months_left else ""
+    date_text += f"{days}D" if days else ""
+    return f"P{date_text}{_format_clock_part(nanoseconds)}" if date_text or nanoseconds else "PT0S"
 
 
 def parse_interval(text: str) -> tuple[int, int, int]:
@@ -120,56 +120,56 @@ def parse_interval(text: str) -> tuple[int, int, int]:
     match = _TIME_SPAN.fullmatch(text.strip())
     if match is None or text.strip().lstrip("-") in {"P", "PT"} or text.strip().endswith("T"):
         raise ValueError("it is no interval like P1Y2M3DT4H5M6.7S")
-    part = {name: int(match[name] or 0) for name in _COUNTED}
+    part = {name: int(match[name] or 0) for name in _SPAN_UNITS}
     months = 12 * part["years"] + part["months"]
     days = 7 * part["weeks"] + part["days"]
-    rest = int((match["fraction"] or "").ljust(9, "0") or 0)
-    clock = part["seconds"] * UNIT_PER_S["ns"] + rest
+    fraction_ns = int((match["fraction"] or "").ljust(9, "0") or 0)
+    clock = part["seconds"] * UNIT_PER_S["ns"] + fraction_ns
     clock = -clock if match["second_sign"] else clock
     clock += (part["hours"] * 3_600 + part["minutes"] * 60) * UNIT_PER_S["ns"]
     sign = -1 if match["sign"] else 1
     return sign * months, sign * days, sign * clock
 
 
-_COUNTED = ("years", "months", "weeks", "days", "hours", "minutes", "seconds")
+_SPAN_UNITS = ("years", "months", "weeks", "days", "hours", "minutes", "seconds")
 
 
 def _format_clock_part(nanoseconds: int) -> str:
     if not nanoseconds:
         return ""
     sign = "-" if nanoseconds < 0 else ""
-    seconds, rest = divmod(abs(nanoseconds), UNIT_PER_S["ns"])
+    seconds, fraction_ns = divmod(abs(nanoseconds), UNIT_PER_S["ns"])
     minutes, second = divmod(seconds, 60)
     hours, minute = divmod(minutes, 60)
-    shown = f"{sign}{hours}H" if hours else ""
-    shown += f"{sign}{minute}M" if minute else ""
-    fraction = f".{rest:09d}".rstrip("0") if rest else ""
-    return f"T{shown}" + (f"{sign}{second}{fraction}S" if second or rest else "")
+    clock_text = f"{sign}{hours}H" if hours else ""
+    clock_text += f"{sign}{minute}M" if minute else ""
+    fraction = f".{fraction_ns:09d}".rstrip("0") if fraction_ns else ""
+    return f"T{clock_text}" + (f"{sign}{second}{fraction}S" if second or fraction_ns else "")
 
 
-def _format_fraction(rest: int, unit: str) -> str:
+def _format_fraction(fraction_units: int, unit: str) -> str:
     """Write what is left of a second: six digits as Python does, nine where that is not all."""
-    nanoseconds = rest * (UNIT_PER_S["ns"] // UNIT_PER_S[unit])
+    nanoseconds = fraction_units * (UNIT_PER_S["ns"] // UNIT_PER_S[unit])
     if not nanoseconds:
         return ""
     return f".{nanoseconds:09d}" if nanoseconds % 1_000 else f".{nanoseconds // 1_000:06d}"
 
 
-def _parse_days(found: re.Match[str]) -> int:
-    year, month, day = int(found["year"]), int(found["month"]), int(found["day"])
-    if found["era"]:
+def _parse_days(match: re.Match[str]) -> int:
+    year, month, day = int(match["year"]), int(match["month"]), int(match["day"])
+    if match["era"]:
         year = 1 - year
-    cycles, rest = divmod(year - 1, _CYCLE_YEARS)
-    return date(rest + 1, month, day).toordinal() - _EPOCH + cycles * _CYCLE_DAYS
+    cycles, cycle_year = divmod(year - 1, _CYCLE_YEARS)
+    return date(cycle_year + 1, month, day).toordinal() - _EPOCH + cycles * _CYCLE_DAYS
 
 
-def _parse_time_of_day(found: re.Match[str], unit: str) -> int:
-    hour, minute, second = (int(found[name] or 0) for name in ("hour", "minute", "second"))
+def _parse_time_of_day(match: re.Match[str], unit: str) -> int:
+    hour, minute, second = (int(match[name] or 0) for name in ("hour", "minute", "second"))
     if minute >= 60 or second >= 60:  # noqa: PLR2004 - an hour and a minute
         raise ValueError("minutes and seconds end at 59")
-    nanoseconds = int((found["fraction"] or "").ljust(9, "0") or 0)
-    value, rest = divmod(nanoseconds, UNIT_PER_S["ns"] // UNIT_PER_S[unit])
-    if rest:
+    nanoseconds = int((match["fraction"] or "").ljust(9, "0") or 0)
+    value, lost_ns = divmod(nanoseconds, UNIT_PER_S["ns"] // UNIT_PER_S[unit])
+    if lost_ns:
         raise ValueError(f"it has more digits than {unit}")
     return (hour * 3_600 + minute * 60 + second) * UNIT_PER_S[unit] + value
 
@@ -184,9 +184,9 @@ def _parse_offset_s(zone: str | None) -> int:
 
 def is_in_python_range(low: int, high: int, unit: str) -> bool:
     """Tell whether moments counted in a unit after 1970 are all such that Python holds."""
-    least, most = (datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC))
+    earliest, latest = (datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC))
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     scale = UNIT_PER_S[unit]
-    first = (least - epoch) // timedelta(seconds=1) * scale
-    last = (most - epoch) // timedelta(seconds=1) * scale
+    first = (earliest - epoch) // timedelta(seconds=1) * scale
+    last = (latest - epoch) // timedelta(seconds=1) * scale
     return first <= low and high <= last

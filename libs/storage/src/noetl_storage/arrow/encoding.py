@@ -37,28 +37,37 @@ PARQUET_MEDIA_TYPE = "application/vnd.apache.parquet"
 DECODED_BYTES_MAX = 1024 * 1024 * 1024
 
 MAGIC_BYTES_MAX = 4
-_KEPT, _PATH, _SHAPE, _IS_JSON = b"noetl.kept", b"noetl.path", b"noetl.shape", b"noetl.json"
+_KEYS_MARK, _PATH_MARK, _SHAPE_MARK, _JSON_MARK = (
+    b"noetl.kept",
+    b"noetl.path",
+    b"noetl.shape",
+    b"noetl.json",
+)
 # Of a column that is stored as another type than its own.
 _TYPE = b"noetl.type"
 _INTEGERS = range(-(2**63), 2**63)
 
 
-def compress_bytes(data: bytes, how: Compression) -> bytes:
+def compress_bytes(data: bytes, compression: Compression) -> bytes:
     """Compress bytes."""
-    packed: bytes = pa.compress(data, codec=how, asbytes=True)
-    return packed
+    compressed: bytes = pa.compress(data, codec=compression, asbytes=True)
+    return compressed
 
 
-def expand_bytes(data: bytes, how: Compression, *, bytes_max: int = DECODED_BYTES_MAX) -> bytes:
+def expand_bytes(
+    data: bytes, compression: Compression, *, bytes_max: int = DECODED_BYTES_MAX
+) -> bytes:
     """Undo `compress_bytes`, up to a length; raises `PayloadUnreadable`, and `PayloadTooLarge`."""
     try:
-        with pa.CompressedInputStream(pa.BufferReader(data), how) as stream:
+        with pa.CompressedInputStream(pa.BufferReader(data), compression) as stream:
             expanded: bytes = stream.read(bytes_max + 1)
     except bounded_tables.BROKEN as failure:
-        raise PayloadUnreadable(f"a payload does not decompress as {how}: {failure}") from failure
+        raise PayloadUnreadable(
+            f"a payload does not decompress as {compression}: {failure}"
+        ) from failure
     if len(expanded) > bytes_max:
         raise build_too_large_error(
-            f"a payload of {len(data)} bytes, packed as {how},", len(expanded), bytes_max
+            f"a payload of {len(data)} bytes, packed as {compression},", len(expanded), bytes_max
         )
     return expanded
 
@@ -74,9 +83,9 @@ def decode_payload(data: bytes, *, bytes_max: int = DECODED_BYTES_MAX) -> Any:
     What takes more than the bound, unpacked, raises `PayloadTooLarge`; JSON that is damaged raises
     `msgspec.DecodeError`, as before it was ever compressed.
     """
-    for magic, how in PACKINGS:
+    for magic, compression in PACKINGS:
         if data.startswith(magic):
-            data = expand_bytes(data, how, bytes_max=bytes_max)
+            data = expand_bytes(data, compression, bytes_max=bytes_max)
             break
     if data.startswith((PARQUET, ARROW)):
         return _decode_table(data, bytes_max=bytes_max)
@@ -90,12 +99,12 @@ def get_media_type(format_: TableFormat | None) -> str:
     return ARROW_MEDIA_TYPE if format_ == "arrow" else PARQUET_MEDIA_TYPE
 
 
-def encode_table(kept: Any, path: tuple[str, ...], *, format_: TableFormat) -> bytes | None:
+def encode_table(result: Any, path: tuple[str, ...], *, format_: TableFormat) -> bytes | None:
     """Write a value whose rows stand at a path as a table; None when its rows are not even.
 
     Everything besides the rows travels in the table's metadata. Reading gives the same value.
     """
-    raw = kept
+    raw = result
     for key in path:
         raw = raw[key]
     columns, shape = _build_columns(raw)
@@ -108,9 +117,9 @@ def encode_table(kept: Any, path: tuple[str, ...], *, format_: TableFormat) -> b
         arrays.append(array)
         fields.append(pa.field(name, array.type, metadata=about))
     about = {
-        _KEPT: codec.encode_json(_replace_at_path(kept, path, {**raw, "rows": []})),
-        _PATH: codec.encode_json(path),
-        _SHAPE: shape.encode(),
+        _KEYS_MARK: codec.encode_json(_replace_at_path(result, path, {**raw, "rows": []})),
+        _PATH_MARK: codec.encode_json(path),
+        _SHAPE_MARK: shape.encode(),
     }
     table = pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=about))
     return _write_table(table, format_)
@@ -157,7 +166,7 @@ def _build_array(
         if exact is not None:
             return exact, None
     array, is_json = _build_array_by_values(values)
-    about = {_IS_JSON: b"1"} if is_json else {}
+    about = {_JSON_MARK: b"1"} if is_json else {}
     if kind is not None and not pa.types.is_string(kind):
         about[_TYPE] = table_schema.format_arrow_type(kind).encode()
     return array, about or None
@@ -176,11 +185,11 @@ def _build_exact_array(
 
 def _build_array_by_values(values: list[Any]) -> tuple[Any, bool]:
     kinds = {type(value) for value in values} - {type(None)}
-    typed = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.large_string()}
-    if len(kinds) == 1 and (kind := kinds.pop()) in typed:
+    type_by_class = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.large_string()}
+    if len(kinds) == 1 and (kind := kinds.pop()) in type_by_class:
         fits = kind is not int or all(value is None or value in _INTEGERS for value in values)
         if fits:
-            return pa.array(values, typed[kind]), False
+            return pa.array(values, type_by_class[kind]), False
     texts = [None if value is None else codec.encode_json(value).decode() for value in values]
     return pa.array(texts, pa.large_string()), True
 
@@ -229,17 +238,17 @@ def has_plain_rows(schema: Any) -> bool:
     of one scalar type.
     """
     about = schema.metadata or {}
-    if _KEPT not in about:
+    if _KEYS_MARK not in about:
         return True
-    if any((field.metadata or {}).keys() & {_IS_JSON, _TYPE} for field in schema):
+    if any((field.metadata or {}).keys() & {_JSON_MARK, _TYPE} for field in schema):
         return False
-    kept_keys, path = codec.decode_json(about[_KEPT]), codec.decode_json(about[_PATH])
+    kept_keys, path = codec.decode_json(about[_KEYS_MARK]), codec.decode_json(about[_PATH_MARK])
     tasks = kept_keys.get("tasks") if isinstance(kept_keys, dict) else None
     if not isinstance(tasks, dict) or len(tasks) != 1 or path != ["tasks", *tasks, "raw"]:
         return False
     # Columns that are named apart from the rows may be others, or in another order.
-    named = next(iter(tasks.values()))["raw"].get("columns")
-    return named is None or named == schema.names
+    column_names = next(iter(tasks.values()))["raw"].get("columns")
+    return column_names is None or column_names == schema.names
 
 
 class RowGroups:
@@ -249,12 +258,12 @@ class RowGroups:
     """
 
     def __init__(self, data: bytes, *, bytes_max: int = DECODED_BYTES_MAX) -> None:
-        opened = bounded_tables.open_table(data, bytes_max=bytes_max)
-        self._schema = opened.schema
-        self._parquet = opened if isinstance(opened, ParquetTable) else None
+        table = bounded_tables.open_table(data, bytes_max=bytes_max)
+        self._schema = table.schema
+        self._parquet = table if isinstance(table, ParquetTable) else None
         # Batches refer to the bytes: nothing is copied until it is used.
-        self._batches = [] if isinstance(opened, ParquetTable) else opened.read_batches()
-        self.count = opened.groups if isinstance(opened, ParquetTable) else len(self._batches)
+        self._batches = [] if isinstance(table, ParquetTable) else table.read_batches()
+        self.count = table.groups if isinstance(table, ParquetTable) else len(self._batches)
 
     def read_groups(self, first: int, end: int) -> Any:
         """Return the table of groups `first` up to `end`; raises `PayloadUnreadable`."""
@@ -273,9 +282,9 @@ def find_table(data: bytes) -> Any:
 
     That is JSON, and a table whose columns are not of their own types. Raises `PayloadUnreadable`.
     """
-    for magic, how in PACKINGS:
+    for magic, compression in PACKINGS:
         if data.startswith(magic):
-            data = expand_bytes(data, how)
+            data = expand_bytes(data, compression)
             break
     table = read_table(data) if data.startswith((PARQUET, ARROW)) else None
     has_other_types = table is not None and any(
@@ -285,25 +294,28 @@ def find_table(data: bytes) -> Any:
 
 
 def _decode_table(data: bytes, *, bytes_max: int) -> Any:
-    opened = bounded_tables.open_table(data, bytes_max=bytes_max)
-    about = opened.schema.metadata or {}
-    if _KEPT not in about:
+    bounded_table = bounded_tables.open_table(data, bytes_max=bytes_max)
+    about = bounded_table.schema.metadata or {}
+    if _KEYS_MARK not in about:
         raise PayloadUnreadable("a table in the payload store is not the result of a step")
-    table = opened.read_table()
+    table = bounded_table.read_table()
     weigh_rows(table, bytes_max=bytes_max)
     columns = [_decode_column(field, table.column(i)) for i, field in enumerate(table.schema)]
     rows: list[Any]
-    if about[_SHAPE] == b"lists":
+    if about[_SHAPE_MARK] == b"lists":
         rows = [list(row) for row in zip(*columns, strict=True)]
     else:
         names = table.column_names
         rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-    kept_keys, path = codec.decode_json(about[_KEPT]), tuple(codec.decode_json(about[_PATH]))
+    kept_keys, path = (
+        codec.decode_json(about[_KEYS_MARK]),
+        tuple(codec.decode_json(about[_PATH_MARK])),
+    )
     return _change_at_path(kept_keys, path, lambda raw: {**raw, "rows": rows})
 
 
 def _decode_column(field: Any, column: Any) -> list[Any]:
-    if (field.metadata or {}).get(_IS_JSON) is None:
+    if (field.metadata or {}).get(_JSON_MARK) is None:
         return arrow_values.column_to_values(column.combine_chunks())
     values: list[Any] = column.to_pylist()
     return [None if text is None else codec.decode_json(text.encode()) for text in values]

@@ -54,8 +54,8 @@ def _build_unfit_error(
         try:
             _build_column_values([value], kind)
         except _BROKEN as unfit_error:
-            shown = value if isinstance(value, str) else codec.encode_text(value)
-            place = f", row {row}: {shown[:_SHOWN_CHARACTERS_MAX]!r}"
+            cell_text = value if isinstance(value, str) else codec.encode_text(value)
+            place = f", row {row}: {cell_text[:_SHOWN_CHARACTERS_MAX]!r}"
             reason = unfit_error
             break
     text = (
@@ -87,31 +87,31 @@ def _build_column_values(values: Sequence[Any], kind: pa.DataType) -> pa.Array: 
         return _build_dates(values, kind)
     if types.is_time(kind):
         width = pa.int32() if types.is_time32(kind) else pa.int64()
-        counted = _map_values(
+        numbers = _map_values(
             values, lambda text: calendar_text.parse_time(_check_text(text), kind.unit)
         )
-        return pa.array(counted, width).view(kind)
+        return pa.array(numbers, width).view(kind)
     if types.is_duration(kind):
-        counted = _map_values(values, lambda span: _parse_duration(span, kind.unit))
-        return pa.array(counted, pa.int64()).view(kind)
+        numbers = _map_values(values, lambda span: _parse_duration(span, kind.unit))
+        return pa.array(numbers, pa.int64()).view(kind)
     if types.is_interval(kind):
         return pa.array(_map_values(values, _parse_interval_value), kind)
     return _build_nested(values, kind)
 
 
-def _map_values(values: Sequence[Any], read: Read) -> list[Any]:
-    return [None if value is None else read(value) for value in values]
+def _map_values(values: Sequence[Any], read_value: Read) -> list[Any]:
+    return [None if value is None else read_value(value) for value in values]
 
 
 def _build_extension_array(values: Sequence[Any], kind: pa.BaseExtensionType) -> pa.Array:
     if kind.extension_name == "arrow.uuid":
-        read: Read = lambda text: UUID(_check_text(text)).bytes  # noqa: E731 - one of two ways
+        read_value: Read = lambda text: UUID(_check_text(text)).bytes  # noqa: E731 - one of two ways
     elif kind.extension_name == "arrow.json":
-        read = codec.encode_text
+        read_value = codec.encode_text
     else:
         return pa.ExtensionArray.from_storage(kind, _build_column_values(values, kind.storage_type))
     return pa.ExtensionArray.from_storage(
-        kind, pa.array(_map_values(values, read), kind.storage_type)
+        kind, pa.array(_map_values(values, read_value), kind.storage_type)
     )
 
 
@@ -137,8 +137,8 @@ def _build_floats(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if pa.types.is_float64(kind):
         return array
     # What is too large for a narrow float becomes infinite, and what it cannot hold is rounded.
-    for value, held in zip(values, array.to_pylist(), strict=True):
-        if value is not None and math.isinf(held) and not math.isinf(value):
+    for value, array_value in zip(values, array.to_pylist(), strict=True):
+        if value is not None and math.isinf(array_value) and not math.isinf(value):
             raise ValueError("it is too large")
     return array
 
@@ -193,10 +193,10 @@ def _build_moments(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         return pa.array(values, pa.string()).cast(kind)
     except pa.ArrowException:
         # Arrow reads neither all years nor all ways to write a zone.
-        read: Read = lambda text: calendar_text.parse_moment(  # noqa: E731 - used once
+        read_value: Read = lambda text: calendar_text.parse_moment(  # noqa: E731 - used once
             _check_text(text), kind.unit, has_zone=has_zone
         )
-        return pa.array(_map_values(values, read), pa.int64()).view(kind)
+        return pa.array(_map_values(values, read_value), pa.int64()).view(kind)
 
 
 def _build_dates(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -212,17 +212,17 @@ def _parse_duration(value: Any, unit: str) -> int:
         months, days, nanoseconds = calendar_text.parse_interval(value)
         if months:
             raise ValueError("a month has no length")
-        whole, rest = divmod(
+        unit_count, lost_ns = divmod(
             days * calendar_text.DAY_S * UNIT_PER_S["ns"] + nanoseconds,
             UNIT_PER_S["ns"] // UNIT_PER_S[unit],
         )
-        if rest:
+        if lost_ns:
             raise ValueError(f"it has more digits than {unit}")
-        return whole
-    counted = _parse_decimal(value) * UNIT_PER_S[unit]
-    if counted != counted.to_integral_value():
+        return unit_count
+    unit_count_exact = _parse_decimal(value) * UNIT_PER_S[unit]
+    if unit_count_exact != unit_count_exact.to_integral_value():
         raise ValueError(f"it has more digits than {unit}")
-    return int(counted)
+    return int(unit_count_exact)
 
 
 def _parse_interval_value(value: Any) -> pa.MonthDayNano:
@@ -248,8 +248,8 @@ def _build_lists(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     items = _build_column_values(
         [item for value in values if value for item in value], kind.value_type
     )
-    wanted = pa.list_(kind.value_type)
-    return pa.ListArray.from_arrays(_build_offsets(values), items, type=wanted).cast(kind)
+    list_type = pa.list_(kind.value_type)
+    return pa.ListArray.from_arrays(_build_offsets(values), items, type=list_type).cast(kind)
 
 
 def _build_maps(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -281,8 +281,8 @@ def _build_structs(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         )
         for field in kind
     ]
-    absent = pa.array([value is None for value in values], pa.bool_())
-    return pa.StructArray.from_arrays(columns, fields=list(kind), mask=absent)
+    null_mask = pa.array([value is None for value in values], pa.bool_())
+    return pa.StructArray.from_arrays(columns, fields=list(kind), mask=null_mask)
 
 
 def _build_offsets(values: Sequence[Any]) -> pa.Array:

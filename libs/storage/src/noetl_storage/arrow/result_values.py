@@ -26,17 +26,20 @@ from noetl_storage.ports.ledger_ports import Payloads
 Read = Callable[[PayloadRef], Awaitable[bytes]]
 
 
-async def load_value(read: Read, ref: PayloadRef, *, bytes_max: int = DECODED_BYTES_MAX) -> Any:
-    """Return the decoded value of a reference; `read` gives stored bytes.
+async def load_value(
+    read_bytes: Read, ref: PayloadRef, *, bytes_max: int = DECODED_BYTES_MAX
+) -> Any:
+    """Return the decoded value of a reference; `read_bytes` gives stored bytes.
 
-    Raises what `read` raises, `PayloadUnreadable`, and `msgspec.DecodeError` for damaged JSON.
+    Raises `PayloadUnreadable`, what `read_bytes` raises, and `msgspec.DecodeError` for damaged
+    JSON.
     """
     return await gather_rows(
-        encoding.decode_payload(await read(ref), bytes_max=bytes_max), ref, read
+        encoding.decode_payload(await read_bytes(ref), bytes_max=bytes_max), ref, read_bytes
     )
 
 
-async def gather_rows(value: Any, ref: PayloadRef, read: Read) -> Any:
+async def gather_rows(value: Any, ref: PayloadRef, read_bytes: Read) -> Any:
     """Put the rows of a payload's parts in the place of their marker; raises as `load_value`."""
     if ref.media_type != SPREAD_MEDIA_TYPE:
         return value
@@ -51,7 +54,7 @@ async def gather_rows(value: Any, ref: PayloadRef, read: Read) -> Any:
     rows: list[Any] = []
     for part in spread.parts:
         # Large tables would keep the event loop from its heartbeats.
-        rows += await asyncio.to_thread(read_table_rows, await read(part))
+        rows += await asyncio.to_thread(read_table_rows, await read_bytes(part))
     return spread_table.replace_marker(value, task, rows)
 
 
@@ -131,8 +134,8 @@ async def build_result_envelope(
         if not is_nested_deeper(travelling, DEPTH_MAX):
             return ResultEnvelope(status=status, context=travelling)
     reference = await keep(data, media_type=JSON_MEDIA_TYPE, row_count=row_count)
-    shown = {"is_inline": True} if len(data) <= INLINE_BYTES_MAX else {}
-    return ResultEnvelope(status=status, reference=reference, context={**beside, **shown})
+    inline_mark = {"is_inline": True} if len(data) <= INLINE_BYTES_MAX else {}
+    return ResultEnvelope(status=status, reference=reference, context={**beside, **inline_mark})
 
 
 async def load_result(load: Load, envelope: ResultEnvelope | None) -> Any:

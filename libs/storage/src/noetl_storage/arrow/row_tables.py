@@ -46,10 +46,12 @@ def read_row_table(value: Any) -> RowTable | None:
 
 
 def _read_tabular(value: dict[Any, Any]) -> RowTable | None:
-    named, rows, types = value.get("columns"), value.get("rows"), value.get("types")
-    if not isinstance(named, list | tuple | None) or not isinstance(rows, list):
+    column_names, rows, types = value.get("columns"), value.get("rows"), value.get("types")
+    if not isinstance(column_names, list | tuple | None) or not isinstance(rows, list):
         return None
-    columns = None if named is None else [str(_get_column_name(name)) for name in named]
+    columns = (
+        None if column_names is None else [str(_get_column_name(name)) for name in column_names]
+    )
     has_types = columns is not None and isinstance(types, list | tuple)
     if all(isinstance(row, dict) for row in rows):
         kinds = table_schema.parse_column_kinds(columns, types) if has_types else {}  # type: ignore[arg-type]  # both are lists then
@@ -72,23 +74,25 @@ def join_results(results: list[Any]) -> Any:
         return results
     tables = [item for item in map(read_row_table, results) if item is not None]
     names = list(dict.fromkeys(name for item in tables for name in item.columns or ()))
-    whole: dict[str, Any] = {
+    joined_table: dict[str, Any] = {
         "columns": names,
         "rows": [row for item in tables for row in item.rows],
     }
     kinds = table_schema.unify_kinds([(item.kinds, item.columns or []) for item in tables])
     if names and len(kinds) == len(names):
-        whole["types"] = [table_schema.format_arrow_type(kinds[name]) for name in names]
-    return whole
+        joined_table["types"] = [table_schema.format_arrow_type(kinds[name]) for name in names]
+    return joined_table
 
 
 def unite_tables(parts: Sequence[RowTable], *, part_column: str) -> RowTable:
     """Lay tables below each other; a column counts the parts from 0. Raises `UnlikeTypes`."""
     rows = [{**row, part_column: at} for at, item in enumerate(parts) for row in item.rows]
-    named = [[*part.column_names(), part_column] for part in parts]
-    columns = list(dict.fromkeys(name for names in named for name in names if name != part_column))
-    counted = [{**item.kinds, part_column: pa.int64()} for item in parts]
-    kinds = table_schema.unify_kinds(list(zip(counted, named, strict=True)))
+    names_by_part = [[*part.column_names(), part_column] for part in parts]
+    columns = list(
+        dict.fromkeys(name for names in names_by_part for name in names if name != part_column)
+    )
+    kinds_by_part = [{**item.kinds, part_column: pa.int64()} for item in parts]
+    kinds = table_schema.unify_kinds(list(zip(kinds_by_part, names_by_part, strict=True)))
     return RowTable(rows, [*columns, part_column], kinds)
 
 
@@ -106,15 +110,15 @@ def build_table(
     """
     names = columns or RowTable(rows).column_names()
     column_kinds = kinds or {}
-    made: dict[str, pa.Array] = {}
+    array_by_name: dict[str, pa.Array] = {}
     for name in names:
         values = [row.get(name) for row in rows]
         kind = column_kinds.get(name)
         text = name if isinstance(name, str) else codec.encode_text(name)
-        made[text] = (
+        array_by_name[text] = (
             _build_by_values(text, values) if kind is None else build_column(text, values, kind)
         )
-    return pa.table(made)
+    return pa.table(array_by_name)
 
 
 def _build_by_values(name: str, values: list[Any]) -> pa.Array:
@@ -133,10 +137,10 @@ def _build_by_values(name: str, values: list[Any]) -> pa.Array:
 
 def _build_numbers(name: str, values: list[Any], kinds: set[type]) -> pa.Array:
     """Build a column of numbers: of the usual types, else of one that holds all exactly."""
-    whole = [value for value in values if type(value) is int]
+    integers = [value for value in values if type(value) is int]
     if int not in kinds:
         return pa.array(values, pa.float64())
-    low, high = min(whole), max(whole)
+    low, high = min(integers), max(integers)
     if float in kinds and low >= -_FLOAT_INTEGER_MAX and high <= _FLOAT_INTEGER_MAX:
         return pa.array(values, pa.float64())
     if float not in kinds and low in _INT64 and high in _INT64:
@@ -147,10 +151,10 @@ def _build_numbers(name: str, values: list[Any], kinds: set[type]) -> pa.Array:
     try:
         return pa.array(exact)
     except (pa.ArrowException, ValueError) as problem:
-        others = " and fractions" if float in kinds else ""
+        fractions_text = " and fractions" if float in kinds else ""
         text = (
-            f"column '{name}' holds numbers from {low} to {high}{others}, and no type of number "
-            f"holds all of them exactly ({problem}): give them as text"
+            f"column '{name}' holds numbers from {low} to {high}{fractions_text}, and no type "
+            f"of number holds all of them exactly ({problem}): give them as text"
         )
         raise UnfitCell(text) from problem
 

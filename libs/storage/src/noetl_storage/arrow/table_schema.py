@@ -107,9 +107,9 @@ def parse_column_kinds(columns: Sequence[str], types: Sequence[object]) -> dict[
         text = f"'types' has {len(types)} entries for {len(columns)} columns: give one for each"
         raise UnknownType(text)
     data_types: dict[str, pa.DataType] = {}
-    for name, given in zip(columns, types, strict=True):
+    for name, type_text in zip(columns, types, strict=True):
         try:
-            data_types[name] = parse_arrow_type(given if isinstance(given, str) else "")
+            data_types[name] = parse_arrow_type(type_text if isinstance(type_text, str) else "")
         except UnknownType as problem:
             raise UnknownType(f"the type of column '{name}' cannot be read: {problem}") from problem
     return data_types
@@ -324,29 +324,33 @@ def _find_common_struct(struct_type: pa.StructType, other: pa.StructType) -> pa.
 def _find_common_number(data_type: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     names = (str(data_type), str(other))
     if any(name in _FLOAT_BITS for name in names):
-        wide = max(names, key=lambda name: _FLOAT_BITS.get(name, 0))
-        least = min(names, key=lambda name: _FLOAT_BITS.get(name, 0))
-        bits = _FLOAT_BITS.get(least, _INTEGER_BITS.get(least))
+        widest = max(names, key=lambda name: _FLOAT_BITS.get(name, 0))
+        narrow = min(names, key=lambda name: _FLOAT_BITS.get(name, 0))
+        bits = _FLOAT_BITS.get(narrow, _INTEGER_BITS.get(narrow))
         if bits is None:
             return None
-        fits = (kind for kind, held in _FLOAT_BITS.items() if held >= max(bits, _FLOAT_BITS[wide]))
-        found = next(fits, None)
-        return None if found is None else _SIMPLE[found]
+        wide_enough = (
+            kind
+            for kind, float_bits in _FLOAT_BITS.items()
+            if float_bits >= max(bits, _FLOAT_BITS[widest])
+        )
+        common_name = next(wide_enough, None)
+        return None if common_name is None else _SIMPLE[common_name]
     sizes = [_count_digits(kind) for kind in (data_type, other)]
     if any(size is None for size in sizes):
         return None
     if all(name in _INTEGER_BITS for name in names):
         signed = any(not name.startswith("u") for name in names)
-        needed = max(
+        bits_needed = max(
             _INTEGER_BITS[name] * (2 if signed and name.startswith("u") else 1) for name in names
         )
-        if needed <= 64:  # noqa: PLR2004 - the widest type of integers
-            return _SIMPLE[f"{'' if signed else 'u'}int{needed}"]
-    whole = max(size[0] for size in sizes if size)
+        if bits_needed <= 64:  # noqa: PLR2004 - the widest type of integers
+            return _SIMPLE[f"{'' if signed else 'u'}int{bits_needed}"]
+    whole_digits = max(size[0] for size in sizes if size)
     scale = max(size[1] for size in sizes if size)
-    if whole + scale > WIDE_DECIMAL_DIGITS_MAX:
+    if whole_digits + scale > WIDE_DECIMAL_DIGITS_MAX:
         return None
-    return build_decimal_type(whole + scale, scale)
+    return build_decimal_type(whole_digits + scale, scale)
 
 
 def _count_digits(kind: pa.DataType) -> tuple[int, int] | None:
@@ -376,8 +380,8 @@ def check_portable(table: pa.Table, format_: str = "arrow") -> None:
         if last is None or not table.num_rows:
             continue
         width = pa.int32() if field.type.bit_width == 32 else pa.int64()  # noqa: PLR2004 - bits
-        counted = pa.chunked_array([chunk.view(width) for chunk in column.chunks], width)
-        ends = pyarrow.compute.min_max(counted).as_py()
+        numbers = pa.chunked_array([chunk.view(width) for chunk in column.chunks], width)
+        ends = pyarrow.compute.min_max(numbers).as_py()
         if ends["min"] is not None and (ends["max"] >= last or ends["min"] <= -last):
             text = (
                 f"column '{field.name}' holds infinity or 24:00, which a column of type "

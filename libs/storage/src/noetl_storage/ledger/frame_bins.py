@@ -41,17 +41,17 @@ def _sum_bin(stage_id: str, place: int, rows: list[Row]) -> FrameBin:
         if row["created_at"] is not None and row["completed_at"] is not None
     )
     statuses = [row["status"] for row in rows]
-    done = statuses.count(str(FrameStatus.COMPLETED))
-    failed = sum(status in _FAILED for status in statuses)
-    cancelled = statuses.count(str(FrameStatus.CANCELLED))
+    completed_count = statuses.count(str(FrameStatus.COMPLETED))
+    failed_count = sum(status in _FAILED for status in statuses)
+    cancelled_count = statuses.count(str(FrameStatus.CANCELLED))
     return FrameBin(
         stage_id=stage_id,
         place=place,
         frames=len(rows),
-        done=done,
-        failed=failed,
-        cancelled=cancelled,
-        running=len(rows) - done - failed - cancelled,
+        done=completed_count,
+        failed=failed_count,
+        cancelled=cancelled_count,
+        running=len(rows) - completed_count - failed_count - cancelled_count,
         rows=sum(row["row_count"] or 0 for row in rows),
         p50_s=_find_percentile(durations, 0.5),
         p95_s=_find_percentile(durations, 0.95),
@@ -60,8 +60,8 @@ def _sum_bin(stage_id: str, place: int, rows: list[Row]) -> FrameBin:
     )
 
 
-def _measure_duration(begun: datetime, ended: datetime) -> float:
-    return max(0.0, (ended - begun).total_seconds())
+def _measure_duration(started_at: datetime, ended_at: datetime) -> float:
+    return max(0.0, (ended_at - started_at).total_seconds())
 
 
 def _find_percentile(ordered: Sequence[float], share: float) -> float | None:

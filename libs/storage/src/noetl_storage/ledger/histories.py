@@ -24,42 +24,42 @@ def find_latest_entry(history: Sequence[Envelope], step: str) -> Envelope | None
     return None
 
 
-def get_entry_event(entered: Envelope) -> StepEnter:
+def get_entry_event(entry: Envelope) -> StepEnter:
     """Return the event of an entry."""
-    assert isinstance(entered.event, StepEnter)
-    return entered.event
+    assert isinstance(entry.event, StepEnter)
+    return entry.event
 
 
-def find_producer_entry(history: Sequence[Envelope], entered: Envelope) -> Envelope | None:
+def find_producer_entry(history: Sequence[Envelope], entry: Envelope) -> Envelope | None:
     """Return the entry of the run whose end, or whose stream, started this one."""
-    event = get_entry_event(entered)
-    before = history[: entered.stream_version - 1]
-    run_id = event.stream_of or _find_ended_run(before, event)
-    for envelope in reversed(before):
+    event = get_entry_event(entry)
+    earlier_events = history[: entry.stream_version - 1]
+    run_id = event.stream_of or _find_ended_run(earlier_events, event)
+    for envelope in reversed(earlier_events):
         if isinstance(envelope.event, StepEnter) and envelope.event.run_id == run_id:
             return envelope
     return None
 
 
-def build_link(entered: Envelope, outcome: Envelope | None) -> LineageLink:
+def build_link(entry: Envelope, outcome: Envelope | None) -> LineageLink:
     """Describe one run by its entry and what ended its work."""
-    event = get_entry_event(entered)
-    begun = LineageLink(
-        step=event.step, run_id=event.run_id, entered_version=entered.stream_version
+    event = get_entry_event(entry)
+    open_link = LineageLink(
+        step=event.step, run_id=event.run_id, entered_version=entry.stream_version
     )
     if outcome is None:
-        return begun
+        return open_link
     match outcome.event:
         case CallDone(result=result) | LoopDone(result=result):
             is_error = False
         case CallError(result=result) | LoopFailed(result=result):
             is_error = True
         case _:
-            return begun
+            return open_link
     return LineageLink(
         step=event.step,
         run_id=event.run_id,
-        entered_version=entered.stream_version,
+        entered_version=entry.stream_version,
         ref_id=outcome.event_id,
         is_error=is_error,
         result=result,
@@ -67,15 +67,15 @@ def build_link(entered: Envelope, outcome: Envelope | None) -> LineageLink:
     )
 
 
-def _find_ended_run(before: Sequence[Envelope], event: StepEnter) -> str | None:
-    for envelope in reversed(before):
-        ended = envelope.event
+def _find_ended_run(earlier_events: Sequence[Envelope], event: StepEnter) -> str | None:
+    for envelope in reversed(earlier_events):
+        event_before = envelope.event
         if (
-            isinstance(ended, StepExit)
-            and ended.step == event.came_from
-            and event.step in ended.targets
+            isinstance(event_before, StepExit)
+            and event_before.step == event.came_from
+            and event.step in event_before.targets
         ):
-            return ended.run_id
+            return event_before.run_id
     return None
 
 
@@ -99,8 +99,10 @@ def list_failed_items(
     history: History, run_id: str, *, after_index: int, results_max: int
 ) -> list[CallError]:
     """Return a page of the items of one loop epoch that failed, in item order."""
-    ended = list_item_results(history, run_id, after_index=after_index, results_max=len(history))
-    return [event for event in ended if isinstance(event, CallError)][:results_max]
+    item_results = list_item_results(
+        history, run_id, after_index=after_index, results_max=len(history)
+    )
+    return [event for event in item_results if isinstance(event, CallError)][:results_max]
 
 
 def list_frame_results(
@@ -139,11 +141,11 @@ def find_outcome(history: History, run_id: str) -> Envelope | None:
 def trace_links(history: History, step: str, *, links_max: int) -> list[LineageLink]:
     """Return the latest run of a step, the run whose end started it, and so on, back."""
     links: list[LineageLink] = []
-    entered = find_latest_entry(history, step)
-    while entered is not None and len(links) < links_max:
-        ended = find_outcome(history, get_entry_event(entered).run_id)
-        links.append(build_link(entered, ended))
-        entered = find_producer_entry(history, entered)
+    entry = find_latest_entry(history, step)
+    while entry is not None and len(links) < links_max:
+        outcome = find_outcome(history, get_entry_event(entry).run_id)
+        links.append(build_link(entry, outcome))
+        entry = find_producer_entry(history, entry)
     return links
 
 
@@ -163,11 +165,11 @@ def list_buckets(history: Events, *, buckets: int) -> list[TimeBucket]:
         return []
     times = [item.event_time for item in history]
     low, width = min(times), max(max(times) - min(times), timedelta(microseconds=1))
-    placed: dict[int, list[Envelope | StoredEvent]] = {}
+    events_by_bucket: dict[int, list[Envelope | StoredEvent]] = {}
     for item in history:
         number = min(int((item.event_time - low) / width * buckets), buckets - 1)
-        placed.setdefault(number, []).append(item)
-    return [_build_bucket(number, placed[number]) for number in sorted(placed)]
+        events_by_bucket.setdefault(number, []).append(item)
+    return [_build_bucket(number, events_by_bucket[number]) for number in sorted(events_by_bucket)]
 
 
 def _build_bucket(number: int, events: Events) -> TimeBucket:

@@ -51,8 +51,8 @@ class MemoryHistoryPages:
     ) -> list[ShownEvent]:
         """Return what began and ended runs of steps, of those that began after a version."""
         history = self._store.history_by_execution.get(execution_id, [])
-        chosen = RunEventFilter(runs_max=runs_max)
-        chosen.add_history(
+        run_event_filter = RunEventFilter(runs_max=runs_max)
+        run_event_filter.add_history(
             envelope for envelope in history if envelope.stream_version > after_version
         )
-        return chosen.found
+        return run_event_filter.found

@@ -8,7 +8,12 @@ from msgspec import structs
 
 from noetl_contracts.identity import administration
 from noetl_contracts.identity.administration import AdministrationRecord, NewRecord, RecordFilter
-from noetl_contracts.identity.quotas import RunningCount, TenantQuota, TenantUsage
+from noetl_contracts.identity.quotas import (
+    RunningCount,
+    StoredBytes,
+    TenantQuota,
+    TenantUsage,
+)
 from noetl_contracts.identity.role_bindings import (
     ALL_ORGANIZATIONS,
     ApiKey,
@@ -133,6 +138,17 @@ class MemoryIdentities:
         """Tell whether there is an API key that was not revoked."""
         now = self._store.now()
         return any(key.is_valid_at(now) for key in self._store.api_keys.values())
+
+    async def has_tenant(self, tenant_id: TenantId) -> bool:
+        """Tell whether anything is kept for a tenant: roles, playbooks, runs, a quota, records."""
+        executions = self._store.row_by_key_by_surface.get("execution", {}).values()
+        return tenant_id in {
+            *self._store.quotas,
+            *(tenant for tenant, _ in self._store.administration),
+            *(binding.tenant_id for binding in self._store.role_bindings.values()),
+            *(entry.tenant_id for entry in self._store.catalog),
+            *(row["tenant_id"] for row in executions),
+        }
 
 
 class MemorySessions:
@@ -277,10 +293,30 @@ class MemoryQuotas:
         """Return quotas with what runs, by tenant; of one tenant alone where it is named."""
         quotas = sorted(self._store.quotas.values(), key=lambda quota: quota.tenant_id)
         return [
-            TenantUsage(quota=quota, running=self._count_live(quota.tenant_id))
+            TenantUsage(
+                quota=quota,
+                running=self._count_live(quota.tenant_id),
+                stored=self._store.stored_by_tenant.get(quota.tenant_id),
+            )
             for quota in quotas
             if tenant_id in {None, quota.tenant_id} and quota.tenant_id > after
         ][:tenants_max]
+
+    async def find_stored(self, tenant_id: TenantId) -> StoredBytes | None:
+        """Return what a tenant was counted to store; None where nobody has counted it."""
+        return self._store.stored_by_tenant.get(tenant_id)
+
+    async def list_bounded_tenants(self) -> list[TenantId]:
+        """Return the tenants whose quota bounds what they store, in order."""
+        return sorted(
+            quota.tenant_id
+            for quota in self._store.quotas.values()
+            if quota.stored_bytes_max is not None
+        )
+
+    async def put_stored(self, tenant_id: TenantId, stored: StoredBytes) -> None:
+        """Keep what a tenant stores, instead of what was counted before."""
+        self._store.stored_by_tenant[tenant_id] = stored
 
     async def count_running(
         self, tenant_id: TenantId, *, begun: Collection[ExecutionId], running_max: int

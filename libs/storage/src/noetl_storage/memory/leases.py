@@ -24,12 +24,12 @@ class MemoryShardLeases:
         self, *, owner: str, lease_s: float, shards_max: int, shard_count: int
     ) -> list[ShardLease]:
         """Take free and expired shards up to `shards_max` held; return all that are held."""
-        wanted = shards_max - len(self._list_held(owner))
+        missing_shards = shards_max - len(self._list_held(owner))
         for shard in range(shard_count):
             lease = self._store.lease_by_shard.get(shard)
             is_free = lease is None or lease.leased_until <= self._store.now()
-            if wanted > 0 and is_free:
-                wanted -= 1
+            if missing_shards > 0 and is_free:
+                missing_shards -= 1
                 self._store.lease_by_shard[shard] = ShardLease(
                     shard=shard,
                     owner=owner,

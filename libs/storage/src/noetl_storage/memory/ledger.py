@@ -114,8 +114,8 @@ class MemoryLedger:
             self._write_stream(stream, now)
         states.write_changes(self._store, batch.states, now)
         self._store.keys |= keys
-        for settled in batch.settled_requests:
-            self._store.settle_request(settled)
+        for settled_request in batch.settled_requests:
+            self._store.settle_request(settled_request)
         outbox_ids = [
             self._store.enqueue_message(
                 message, owner=batch.fence.owner, lease_s=batch.publish_lease_s

@@ -55,7 +55,7 @@ class MemoryLineage:
                     tenant_id=history[0].tenant_id,
                     organization_id=history[0].organization_id,
                     head=head.version,
-                    kept=stored_lineage.version if is_same else 0,
+                    kept_version=stored_lineage.version if is_same else 0,
                     state=stored_lineage.state if is_same else None,
                 )
             )
@@ -75,10 +75,10 @@ class MemoryLineage:
             behind.execution_id, StoredLineage()
         )
         is_same = stored_lineage.lineage_version == lineage_version
-        if behind.kept != (stored_lineage.version if is_same else 0):
+        if behind.kept_version != (stored_lineage.version if is_same else 0):
             return False
         new = {(row.version, row.ordinal): row for row in rows}
-        for key in [key for key in stored_lineage.rows if behind.kept < key[0] <= until]:
+        for key in [key for key in stored_lineage.rows if behind.kept_version < key[0] <= until]:
             if stored_lineage.rows[key] != new.get(key):
                 stored_lineage.settled.pop(key, None)
                 del stored_lineage.rows[key]

@@ -44,33 +44,36 @@ class MemoryRequests:
 
     async def find_request(self, request_id: str) -> Request | None:
         """Return a request that was kept, settled or not, or None."""
-        stored = self._store.request_by_id.get(request_id)
-        return None if stored is None else stored.request
+        stored_request = self._store.request_by_id.get(request_id)
+        return None if stored_request is None else stored_request.request
 
     async def find_keyed_request(self, key: str, *, tenant_id: TenantId) -> Request | None:
         """Return what a tenant has asked for under an idempotency key, or None."""
-        for stored in self._store.request_by_id.values():
-            if (stored.request.tenant_id, stored.request.idempotency_key) == (tenant_id, key):
-                return stored.request
+        for stored_request in self._store.request_by_id.values():
+            if (stored_request.request.tenant_id, stored_request.request.idempotency_key) == (
+                tenant_id,
+                key,
+            ):
+                return stored_request.request
         return None
 
     async def redrive_requests(self, *, older_than_s: float, requests_max: int) -> int:
         """Send requests again that no planner has settled; return how many."""
         before = self._store.now() - timedelta(seconds=older_than_s)
-        waiting = {(m.row.execution_id, m.row.subject) for m in self._store.message_by_id.values()}
+        messages = {(m.row.execution_id, m.row.subject) for m in self._store.message_by_id.values()}
         stranded = [
-            stored
-            for stored in self._store.request_by_id.values()
-            if stored.settled_at is None
-            and stored.sent_at < before
-            and (stored.request.execution_id, stored.request.subject) not in waiting
+            entry
+            for entry in self._store.request_by_id.values()
+            if entry.settled_at is None
+            and entry.sent_at < before
+            and (entry.request.execution_id, entry.request.subject) not in messages
         ]
-        stranded = sorted(stranded, key=lambda stored: stored.sent_at)[:requests_max]
-        for stored in stranded:
-            stored.sends += 1
-            stored.sent_at = self._store.now()
+        stranded = sorted(stranded, key=lambda entry: entry.sent_at)[:requests_max]
+        for entry in stranded:
+            entry.sends += 1
+            entry.sent_at = self._store.now()
             self._enqueue_request(
-                stored.request, message_id=f"{stored.request.request_id}:{stored.sends}"
+                entry.request, message_id=f"{entry.request.request_id}:{entry.sends}"
             )
         return len(stranded)
 
@@ -80,17 +83,17 @@ class MemoryRequests:
         A request with an idempotency key stays: a repetition gets its answer.
         """
         before = self._store.now() - timedelta(seconds=settled_for_s)
-        over = [
-            (stored.settled_at, request_id)
-            for request_id, stored in self._store.request_by_id.items()
-            if stored.request.kind == REAPER_REQUEST
-            and stored.request.idempotency_key is None
-            and stored.settled_at is not None
-            and stored.settled_at < before
+        settled_requests = [
+            (stored_request.settled_at, request_id)
+            for request_id, stored_request in self._store.request_by_id.items()
+            if stored_request.request.kind == REAPER_REQUEST
+            and stored_request.request.idempotency_key is None
+            and stored_request.settled_at is not None
+            and stored_request.settled_at < before
         ]
-        for _, request_id in sorted(over)[:requests_max]:
+        for _, request_id in sorted(settled_requests)[:requests_max]:
             del self._store.request_by_id[request_id]
-        return min(len(over), requests_max)
+        return min(len(settled_requests), requests_max)
 
     async def keep_message(
         self, inbox_message: InboxMessage, *, open_wait: str | None, is_single: bool
@@ -134,10 +137,10 @@ class MemoryRequests:
 
     async def deliver_message(self, letter_id: int, *, open_wait: str, request: Request) -> bool:
         """Deliver an inbox message to a waiting command; False if it was delivered before."""
-        stored = self._store.letter_by_id.get(letter_id)
-        if stored is None or stored.taken_by is not None:
+        stored_letter = self._store.letter_by_id.get(letter_id)
+        if stored_letter is None or stored_letter.taken_by is not None:
             return False
-        stored.taken_by = open_wait
+        stored_letter.taken_by = open_wait
         await self.submit_request(request)
         return True
 
@@ -147,11 +150,13 @@ class MemoryRequests:
             self._store.row_by_key_by_surface.get("command", {}).values()
         )
         inbox_matches = [
-            InboxMatch(letter=stored.letter, wait=wait)
-            for stored in self._store.letter_by_id.values()
-            if stored.taken_by is None
+            InboxMatch(letter=stored_letter.letter, wait=wait)
+            for stored_letter in self._store.letter_by_id.values()
+            if stored_letter.taken_by is None
             for wait in [
-                open_wait for open_wait in open_waits if _is_message_for(stored.letter, open_wait)
+                open_wait
+                for open_wait in open_waits
+                if _is_message_for(stored_letter.letter, open_wait)
             ][:1]
         ]
         return inbox_matches[:matches_max]
@@ -201,24 +206,27 @@ class MemoryOutbox:
         for outbox_id in sorted(self._store.message_by_id):
             if len(claimed) == rows_max:
                 break
-            stored = self._store.message_by_id[outbox_id]
-            execution = stored.row.execution_id
-            if stored.leased_until is not None and stored.leased_until > now:
+            stored_message = self._store.message_by_id[outbox_id]
+            execution = stored_message.row.execution_id
+            if stored_message.leased_until is not None and stored_message.leased_until > now:
                 held_back.add(execution)
             elif execution not in held_back:
-                stored.lease_owner = owner
-                stored.leased_until = self._store.time_after(lease_s)
-                claimed.append(stored.row)
+                stored_message.lease_owner = owner
+                stored_message.leased_until = self._store.time_after(lease_s)
+                claimed.append(stored_message.row)
         return claimed
 
     def _remove_spent_commands(self) -> None:
         commands = self._store.row_by_key_by_surface.get("command", {})
-        for outbox_id, stored in list(self._store.message_by_id.items()):
-            match = _COMMAND_ID.fullmatch(stored.row.message_id)
-            is_due = stored.leased_until is not None and stored.leased_until <= self._store.now()
+        for outbox_id, stored_message in list(self._store.message_by_id.items()):
+            match = _COMMAND_ID.fullmatch(stored_message.row.message_id)
+            is_due = (
+                stored_message.leased_until is not None
+                and stored_message.leased_until <= self._store.now()
+            )
             if match is None or not is_due:
                 continue
-            command = commands.get((stored.row.execution_id, match[1]))
+            command = commands.get((stored_message.row.execution_id, match[1]))
             if command is not None and (
                 command["status"] != CommandStatus.ISSUED or command["attempts"] > int(match[2])
             ):
@@ -232,15 +240,19 @@ class MemoryOutbox:
     async def release_rows(self, outbox_ids: Sequence[int]) -> None:
         """Give rows back that could not be published."""
         for outbox_id in outbox_ids:
-            stored = self._store.message_by_id.get(outbox_id)
-            if stored is not None:
-                _free_lease(stored)
+            stored_message = self._store.message_by_id.get(outbox_id)
+            if stored_message is not None:
+                _free_lease(stored_message)
 
     async def count_backlog(self) -> tuple[int, float]:
         """Return how many rows wait and the age of the oldest in seconds."""
-        waiting = [stored.created_at for stored in self._store.message_by_id.values()]
-        oldest_s = (self._store.now() - min(waiting)).total_seconds() if waiting else 0.0
-        return len(waiting), oldest_s
+        created_at_times = [
+            stored_message.created_at for stored_message in self._store.message_by_id.values()
+        ]
+        oldest_s = (
+            (self._store.now() - min(created_at_times)).total_seconds() if created_at_times else 0.0
+        )
+        return len(created_at_times), oldest_s
 
 
 def _is_message_for(inbox_message: InboxMessage, wait: OpenWait) -> bool:
@@ -251,9 +263,9 @@ def _is_message_for(inbox_message: InboxMessage, wait: OpenWait) -> bool:
     )
 
 
-def _free_lease(stored: StoredMessage) -> None:
-    stored.lease_owner = None
-    stored.leased_until = None
+def _free_lease(stored_message: StoredMessage) -> None:
+    stored_message.lease_owner = None
+    stored_message.leased_until = None
 
 
 class MemoryDeadLetterLog:

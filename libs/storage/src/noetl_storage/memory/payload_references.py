@@ -50,17 +50,17 @@ class MemoryPayloadReferences:
 
     async def find_held_since(self, owner: Owner) -> datetime | None:
         """Return when the oldest unfinished execution or request of an owner began, or None."""
-        begun = [
+        started_at_times = [
             history[0].ingest_time
             for execution, history in self._store.history_by_execution.items()
             if _is_of_owner(history[0], owner) and self._is_live(execution)
         ]
-        begun += [
-            stored.sent_at
-            for stored in self._store.request_by_id.values()
-            if stored.settled_at is None and _is_of_owner(stored.request, owner)
+        started_at_times += [
+            stored_request.sent_at
+            for stored_request in self._store.request_by_id.values()
+            if stored_request.settled_at is None and _is_of_owner(stored_request.request, owner)
         ]
-        return min((moment for moment in begun if moment is not None), default=None)
+        return min((moment for moment in started_at_times if moment is not None), default=None)
 
     async def iterate_mentioned(
         self, owner: Owner, digests: Collection[str]

@@ -62,23 +62,23 @@ class MemoryProjections:
     ) -> list[str]:
         """Write rows by surface and move positions (from, to), at once."""
         position_by_execution = self._store.position_by_execution
-        moved = {
+        moved_positions = {
             execution: new
             for execution, (old, new) in positions.items()
             if position_by_execution.get(execution, 0) == old
         }
-        for surface, latest_rows in list_latest_rows(rows, of=moved.keys()).items():
+        for surface, latest_rows in list_latest_rows(rows, of=moved_positions.keys()).items():
             row_by_key = self._get_surface(surface)
             key = KEY_BY_SURFACE[surface]
             row_by_key.update(
                 {(row["execution_id"], row[key]): copy_row(dict(row)) for row in latest_rows}
             )
         for row in results:
-            if row["execution_id"] in moved:
+            if row["execution_id"] in moved_positions:
                 self._store.result_by_id.setdefault(row["ref_id"], copy_row(dict(row)))
-        position_by_execution.update(moved)
+        position_by_execution.update(moved_positions)
         self._store.checkpoint_by_shard[shard] = self._store.now()
-        return [execution for execution in positions if execution not in moved]
+        return [execution for execution in positions if execution not in moved_positions]
 
     async def list_executions_behind(
         self,
@@ -166,8 +166,8 @@ class MemoryProjections:
     async def list_results(self, execution_id: ExecutionId) -> list[dict[str, Any]]:
         """Return an execution's stored results as they were written, in the order of their ids."""
         result_by_id = self._store.result_by_id.values()
-        chosen = [copy_row(row) for row in result_by_id if row["execution_id"] == execution_id]
-        return sorted(chosen, key=lambda row: int(row["ref_id"]))
+        rows = [copy_row(row) for row in result_by_id if row["execution_id"] == execution_id]
+        return sorted(rows, key=lambda row: int(row["ref_id"]))
 
     async def trace_results(
         self, execution_id: ExecutionId, step: str, *, links_max: int
@@ -232,7 +232,7 @@ class MemoryProjections:
             and _is_execution_live(executions.get((row["execution_id"], row["execution_id"])))
         ]
         overdue.sort(key=lambda row: row["heard_at"])
-        shown: defaultdict[tuple[str, ...], count[int]] = defaultdict(count)
+        counter_by_place: defaultdict[tuple[str, ...], count[int]] = defaultdict(count)
         return [
             OverdueCommand(
                 execution_id=row["execution_id"],
@@ -245,7 +245,7 @@ class MemoryProjections:
                 lane=row["lane"],
             )
             for row in overdue
-            if next(shown[_get_command_place(row)]) < commands_max
+            if next(counter_by_place[_get_command_place(row)]) < commands_max
         ]
 
     async def list_commands(

@@ -44,28 +44,30 @@ class MemoryPast:
     async def keep_snapshot(self, snapshot: Snapshot, *, spacing_versions: int) -> None:
         """Keep a snapshot unless one stands so close before it; thin out those before."""
         snapshot_by_version = self._store.past_by_execution.setdefault(snapshot.execution_id, {})
-        close = range(snapshot.version - spacing_versions, snapshot.version + 1)
-        if not any(version in close for version in snapshot_by_version):
+        near_versions = range(snapshot.version - spacing_versions, snapshot.version + 1)
+        if not any(version in near_versions for version in snapshot_by_version):
             snapshot_by_version[snapshot.version] = snapshot
-        span, seen = compute_thinned_span(spacing_versions), set[int]()
+        span, span_numbers = compute_thinned_span(spacing_versions), set[int]()
         for version in sorted(snapshot_by_version) if span > 1 else ():
-            if version // span in seen:
+            if version // span in span_numbers:
                 del snapshot_by_version[version]
-            seen.add(version // span)
+            span_numbers.add(version // span)
 
     async def prune_snapshots(self, *, ended_s: float, executions_max: int) -> int:
         """Forget the past of executions that ended so long ago; return how many snapshots."""
         rows = self._store.row_by_key_by_surface.get("execution", {}).values()
         before = self._store.time_after(-ended_s)
-        ended = [
+        ended_executions = [
             row["execution_id"]
             for row in rows
             if row["execution_id"] in self._store.past_by_execution
             and row["ended_at"] is not None
             and row["ended_at"] < before
         ]
-        gone = [self._store.past_by_execution.pop(item) for item in ended[:executions_max]]
-        return sum(map(len, gone))
+        pruned_snapshots = [
+            self._store.past_by_execution.pop(item) for item in ended_executions[:executions_max]
+        ]
+        return sum(map(len, pruned_snapshots))
 
     async def forget_snapshots(self, execution_id: ExecutionId) -> None:
         """Forget what is remembered of an execution's past."""

@@ -63,20 +63,20 @@ class MemoryStates:
     ) -> list[StateChange]:
         """Return changes of a state, the latest first, perhaps those before a revision."""
         changes = self._store.state_changes.get((tenant_id, organization_id, path, name), [])
-        found = [
+        latest_changes = [
             change for change in reversed(changes) if before is None or change.revision < before
         ]
-        return found[:changes_max]
+        return latest_changes[:changes_max]
 
 
 def check_changes(store: MemoryStore, changes: Iterable[OwnedStateChange]) -> None:
     """Refuse changes of which one does not follow the present revision; raises `StateMoved`."""
     places = set()
-    for owned in changes:
-        place = _get_place(owned)
-        present = store.state_changes.get(place, [])
-        revision = present[-1].revision if present else 0
-        if place in places or owned.change.revision != revision + 1:
+    for owned_change in changes:
+        place = _get_place(owned_change)
+        present_changes = store.state_changes.get(place, [])
+        revision = present_changes[-1].revision if present_changes else 0
+        if place in places or owned_change.change.revision != revision + 1:
             raise StateMoved(f"a state has moved on since it was read: {' '.join(place[2:])}")
         places.add(place)
 

@@ -9,7 +9,7 @@ from typing import Any
 from noetl_contracts.commands.state_values import StateChange
 from noetl_contracts.credentials import SealedCredential
 from noetl_contracts.identity.administration import AdministrationRecord
-from noetl_contracts.identity.quotas import TenantQuota
+from noetl_contracts.identity.quotas import StoredBytes, TenantQuota
 from noetl_contracts.identity.role_bindings import ApiKey, PersonGroups, RoleBinding, Session
 from noetl_contracts.ids import CatalogId, ExecutionId
 from noetl_contracts.ledger.envelope import Envelope
@@ -138,6 +138,7 @@ class MemoryStore:
         default_factory=dict
     )
     quotas: dict[str, TenantQuota] = field(default_factory=dict)
+    stored_by_tenant: dict[str, StoredBytes] = field(default_factory=dict)
     administration: dict[tuple[str, str], list[AdministrationRecord]] = field(default_factory=dict)
     lineage_by_execution: dict[str, StoredLineage] = field(default_factory=dict)
     catalog: list[CatalogEntry] = field(default_factory=list)
@@ -165,8 +166,8 @@ class MemoryStore:
 
     def find_request(self, request: Request) -> Request | None:
         """Return the request of this identity, or of this key in its tenant, or None."""
-        for stored in self.request_by_id.values():
-            other = stored.request
+        for stored_request in self.request_by_id.values():
+            other = stored_request.request
             if other.request_id == request.request_id:
                 return other
             if request.idempotency_key is not None and (
@@ -198,22 +199,25 @@ class MemoryStore:
             request=request, sent_at=now, sends=0, settled_at=now
         )
 
-    def settle_request(self, settled: SettledRequest) -> None:
+    def settle_request(self, settled_request: SettledRequest) -> None:
         """Note that a planner has taken a request in; its message need not go out any more."""
-        stored = self.request_by_id.get(settled.request_id)
+        stored_request = self.request_by_id.get(settled_request.request_id)
         if (
-            stored is None
-            or stored.settled_at is not None
-            or not _is_same_request(stored.request, settled)
+            stored_request is None
+            or stored_request.settled_at is not None
+            or not _is_same_request(stored_request.request, settled_request)
         ):
             return
-        stored.settled_at = self.now()
-        sent = {settled.request_id, f"{settled.request_id}:{stored.sends}"}
+        stored_request.settled_at = self.now()
+        message_ids = {
+            settled_request.request_id,
+            f"{settled_request.request_id}:{stored_request.sends}",
+        }
         self.message_by_id = {
             outbox_id: stored_message
             for outbox_id, stored_message in self.message_by_id.items()
-            if stored_message.row.execution_id != stored.request.execution_id
-            or stored_message.row.message_id not in sent
+            if stored_message.row.execution_id != stored_request.request.execution_id
+            or stored_message.row.message_id not in message_ids
         }
 
     def enqueue_message(self, message: NewMessage, *, owner: str | None, lease_s: float) -> int:
@@ -241,9 +245,9 @@ def _is_later_version(entry: CatalogEntry, catalog_entry: CatalogEntry) -> bool:
     return places[0] == places[1] and entry.version > catalog_entry.version
 
 
-def _is_same_request(request: Request, settled: SettledRequest) -> bool:
+def _is_same_request(request: Request, settled_request: SettledRequest) -> bool:
     return (request.execution_id, request.tenant_id, request.organization_id) == (
-        settled.execution_id,
-        settled.tenant_id,
-        settled.organization_id,
+        settled_request.execution_id,
+        settled_request.tenant_id,
+        settled_request.organization_id,
     )

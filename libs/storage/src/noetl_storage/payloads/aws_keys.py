@@ -56,8 +56,8 @@ class AwsKeys:
         response = self._call_kms(
             "encrypt", KeyId=self._key, Plaintext=key, EncryptionContext=dict(context)
         )
-        wrapped: bytes = response["CiphertextBlob"]
-        return wrapped
+        wrapped_key: bytes = response["CiphertextBlob"]
+        return wrapped_key
 
     def unwrap_key(self, key_id: str, wrapped: bytes, context: Mapping[str, str]) -> bytes:
         """Return a key; raises `PayloadKeyUnknown`, `PayloadSealBroken`, and as `wrap_key` does."""
@@ -67,12 +67,12 @@ class AwsKeys:
         key: bytes = response["Plaintext"]
         return key
 
-    def _call_kms(self, name: str, **given: Any) -> Any:
+    def _call_kms(self, name: str, **arguments: Any) -> Any:
         try:
-            return getattr(self._client, name)(**given)
+            return getattr(self._client, name)(**arguments)
         except ClientError as failure:
             code = str(failure.response.get("Error", {}).get("Code"))
-            key = given["KeyId"]
+            key = arguments["KeyId"]
             if code in _BROKEN:
                 raise PayloadSealBroken(
                     f"a tenant's key does not open with {key!r} of AWS KMS"

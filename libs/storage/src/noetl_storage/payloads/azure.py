@@ -95,14 +95,14 @@ class AzureObjects:
         """Gather in memory, beyond a few megabytes in a file."""
         return tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES)
 
-    def store_staged(self, key: str, staged: IO[bytes], media_type: str) -> None:
+    def store_staged(self, key: str, staging_file: IO[bytes], media_type: str) -> None:
         """Upload what was staged, in blocks when it is large."""
-        staged.seek(0)
-        self._upload_blob(key, staged, media_type)
+        staging_file.seek(0)
+        self._upload_blob(key, staging_file, media_type)
 
-    def discard_staged(self, staged: IO[bytes]) -> None:
+    def discard_staged(self, staging_file: IO[bytes]) -> None:
         """Close what was staged; its file goes with it."""
-        staged.close()
+        staging_file.close()
 
     def read_object(self, key: str) -> bytes:
         """Return a blob."""
@@ -175,24 +175,24 @@ class AzurePayloads(PayloadStore):
 
 
 @contextmanager
-def _translate_errors(where: str, key: str) -> Iterator[None]:
+def _translate_errors(container_text: str, key: str) -> Iterator[None]:
     try:
         yield
     except azure.core.exceptions.ResourceNotFoundError as failure:
         if _find_error_code(failure) == "ContainerNotFound":
-            raise StorageMisconfigured(f"{where} is not there") from failure
+            raise StorageMisconfigured(f"{container_text} is not there") from failure
         raise KeyError(key) from failure
     except azure.core.exceptions.ResourceExistsError as failure:
         raise FileExistsError(key) from failure
     except azure.core.exceptions.HttpResponseError as failure:
         if failure.status_code in _REFUSED:
             raise StorageMisconfigured(
-                f"{where} refused {key}: {_find_error_code(failure)}"
+                f"{container_text} refused {key}: {_find_error_code(failure)}"
             ) from failure
         kind = StorageRefused if is_request_refused(failure.status_code) else StorageUnavailable
-        raise kind(f"{where}/{key}: {_find_error_code(failure) or failure}") from failure
+        raise kind(f"{container_text}/{key}: {_find_error_code(failure) or failure}") from failure
     except (azure.core.exceptions.AzureError, OSError) as failure:
-        raise StorageUnavailable(f"{where}/{key}: {failure}") from failure
+        raise StorageUnavailable(f"{container_text}/{key}: {failure}") from failure
 
 
 def _find_error_code(failure: Exception) -> str:

@@ -48,11 +48,11 @@ async def open_payloads(
             case "file" if not parts.netloc and parts.path.startswith("/"):
                 yield FilesystemPayloads(Path(unquote(parts.path)), threads=threads, seals=seals)
             case "s3" | "gs" | "azure" if parts.netloc and parts.path in {"", "/"}:
-                store, where = _open_remote(
+                store, store_text = _open_remote(
                     parts, access_key, secret_key, threads=threads, count=threads_max, seals=seals
                 )
                 if connect_s is not None:
-                    await store.wait_reachable(connect_s=connect_s, where=where)
+                    await store.wait_reachable(connect_s=connect_s, where=store_text)
                 yield store
             case _:
                 raise StorageMisconfigured(f"{url!r:.200} is no payload store: use {_FORMS}")
@@ -72,11 +72,11 @@ def _open_remote(
     """Return a store on a server, and the words for where that is."""
     query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
     if parts.scheme in _EXTRAS:
-        extra, words = _EXTRAS[parts.scheme]
+        extra, store_kind = _EXTRAS[parts.scheme]
         opened = _load_adapter(parts.scheme, extra).open_store(
             parts.netloc, query, secret_key=secret_key, threads=threads, seals=seals
         )
-        return opened, f"{words} at {parts.netloc}"
+        return opened, f"{store_kind} at {parts.netloc}"
     # Loading its client takes longer than all else that an executor of Spark does to read a file.
     store, address = importlib.import_module(_S3).open_store(
         parts.netloc,

@@ -48,24 +48,24 @@ class FilesystemObjects:
                 os.utime(target)
                 _sync_folder(target.parent)
                 return
-        staged = self.open_staging()
+        staging_file = self.open_staging()
         try:
-            staged.write(data)
-            self.store_staged(key, staged, "")
+            staging_file.write(data)
+            self.store_staged(key, staging_file, "")
         finally:
-            self.discard_staged(staged)
+            self.discard_staged(staging_file)
 
     def store_object_once(self, key: str, data: bytes) -> None:
         """Write a file; raises `FileExistsError` when there is one."""
         target = self._root / key
-        staged = self.open_staging()
+        staging_file = self.open_staging()
         try:
-            staged.write(data)
-            _make_durable(staged)
+            staging_file.write(data)
+            _make_durable(staging_file)
             _make_folder(target.parent)
-            os.link(staged.name, target)
+            os.link(staging_file.name, target)
         finally:
-            self.discard_staged(staged)
+            self.discard_staged(staging_file)
         _sync_folder(target.parent)
 
     def open_staging(self) -> IO[bytes]:
@@ -76,20 +76,20 @@ class FilesystemObjects:
         os.close(descriptor)
         return Path(name).open("wb")
 
-    def store_staged(self, key: str, staged: IO[bytes], media_type: str) -> None:  # noqa: ARG002 - files have no type
+    def store_staged(self, key: str, staging_file: IO[bytes], media_type: str) -> None:  # noqa: ARG002 - files have no type
         """Move a staged file to its place."""
         target = self._root / key
-        _make_durable(staged)
+        _make_durable(staging_file)
         _make_folder(target.parent)
-        Path(staged.name).replace(target)
+        Path(staging_file.name).replace(target)
         _sync_folder(target.parent)
 
-    def discard_staged(self, staged: IO[bytes]) -> None:
+    def discard_staged(self, staging_file: IO[bytes]) -> None:
         """Close a staged file and remove it if it was not moved."""
         # A full disk fails once more when the buffer is flushed; what was written is unwanted.
         with suppress(OSError):
-            staged.close()
-        Path(staged.name).unlink(missing_ok=True)
+            staging_file.close()
+        Path(staging_file.name).unlink(missing_ok=True)
 
     def read_object(self, key: str) -> bytes:
         """Return the bytes of a file; raises `FileNotFoundError`."""

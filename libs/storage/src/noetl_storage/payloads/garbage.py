@@ -180,13 +180,15 @@ class GarbageCollector:
         garbage_sweep = GarbageSweep(owner=owner, held_since=held_since)
         horizon = self._age.compute_horizon(now, held_since=held_since)
         suspects, aside = await self._list_suspects(owner, garbage_sweep, before=horizon.suspect)
-        wanted = await self._spare_mentioned(owner, suspects, aside)
+        mentioned_digests = await self._spare_mentioned(owner, suspects, aside)
         garbage_sweep.garbage = list(suspects.values())
         garbage_sweep.names = await list_named_garbage(
             owner, shelf=self._shelf, references=self._references, before=horizon.suspect
         )
         if not is_dry_run:
-            await self._apply_sweep(garbage_sweep, aside, wanted, purge_before=horizon.purge)
+            await self._apply_sweep(
+                garbage_sweep, aside, mentioned_digests, purge_before=horizon.purge
+            )
         return garbage_sweep
 
     async def _list_suspects(
@@ -214,20 +216,20 @@ class GarbageCollector:
     ) -> set[str]:
         """Remove the mentioned contents from the suspects; return those that are set aside."""
         open_ = suspects.keys() | aside.keys()
-        wanted: set[str] = set()
+        mentioned_digests: set[str] = set()
         if not open_:
-            return wanted
+            return mentioned_digests
         async for digests in self._references.iterate_mentioned(owner, open_):
-            wanted |= digests
-        open_ -= wanted
+            mentioned_digests |= digests
+        open_ -= mentioned_digests
         # What stays mentions more: first all that was never suspected, then what it brings back.
         async for content, is_name in self._iterate_staying(owner, open_):
             if not open_:
                 break
-            wanted |= await self._follow_mentions(owner, content, open_, is_name=is_name)
-        for digest in wanted:
+            mentioned_digests |= await self._follow_mentions(owner, content, open_, is_name=is_name)
+        for digest in mentioned_digests:
             suspects.pop(digest, None)
-        return wanted & aside.keys()
+        return mentioned_digests & aside.keys()
 
     async def _iterate_staying(
         self, owner: Owner, open_: set[str]
@@ -245,32 +247,32 @@ class GarbageCollector:
         self, owner: Owner, content: str, open_: set[str], *, is_name: bool
     ) -> set[str]:
         """Return the open digests that an object leads to, over any number of others."""
-        reached: set[str] = set()
-        waiting = [(content, is_name)]
-        while waiting and open_:
-            next_one, is_next_name = waiting.pop()
+        reached_digests: set[str] = set()
+        pending_contents = [(content, is_name)]
+        while pending_contents and open_:
+            next_one, is_next_name = pending_contents.pop()
             pieces = self._shelf.stream_content(owner, next_one, is_name=is_next_name)
             try:
                 mentions = await payload_references.find_mentioned(pieces, open_)
             except PayloadUnreadable as failure:
                 raise _build_untold_error(owner, next_one, failure) from failure
             open_ -= mentions
-            reached |= mentions
-            waiting += [(digest, False) for digest in mentions]
-        return reached
+            reached_digests |= mentions
+            pending_contents += [(digest, False) for digest in mentions]
+        return reached_digests
 
     async def _apply_sweep(
         self,
         garbage_sweep: GarbageSweep,
         aside: Mapping[str, StoredContent],
-        wanted: set[str],
+        mentioned_digests: set[str],
         *,
         purge_before: datetime,
     ) -> None:
         for content in garbage_sweep.garbage:
             garbage_sweep.shelved += await self._shelf.shelve_content(garbage_sweep.owner, content)
         for digest, content in aside.items():
-            if digest in wanted:
+            if digest in mentioned_digests:
                 garbage_sweep.restored += (
                     came_back := await self._shelf.restore_content(garbage_sweep.owner, digest)
                 )

@@ -93,14 +93,16 @@ class GcsObjects:
         """Gather in memory, beyond a few megabytes in a file."""
         return tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES)
 
-    def store_staged(self, key: str, staged: IO[bytes], media_type: str) -> None:
+    def store_staged(self, key: str, staging_file: IO[bytes], media_type: str) -> None:
         """Upload what was staged, in parts when it is large."""
         blob = self._bucket.blob(key, chunk_size=SPOOL_BYTES)
-        blob.upload_from_file(staged, rewind=True, content_type=media_type, checksum=None, **_CALL)
+        blob.upload_from_file(
+            staging_file, rewind=True, content_type=media_type, checksum=None, **_CALL
+        )
 
-    def discard_staged(self, staged: IO[bytes]) -> None:
+    def discard_staged(self, staging_file: IO[bytes]) -> None:
         """Close what was staged; its file goes with it."""
-        staged.close()
+        staging_file.close()
 
     def read_object(self, key: str) -> bytes:
         """Return an object."""
@@ -159,12 +161,14 @@ def _describe_blob(blob: Any) -> ObjectInfo:
 
 
 @contextmanager
-def _translate_errors(where: str, key: str) -> Iterator[None]:
+def _translate_errors(bucket_text: str, key: str) -> Iterator[None]:
     try:
         yield
     except google.api_core.exceptions.NotFound as failure:
         if "bucket" in str(failure.message).lower():
-            raise StorageMisconfigured(f"{where} is not there: {failure.message}") from failure
+            raise StorageMisconfigured(
+                f"{bucket_text} is not there: {failure.message}"
+            ) from failure
         raise KeyError(key) from failure
     except google.api_core.exceptions.PreconditionFailed as failure:
         raise FileExistsError(key) from failure
@@ -173,14 +177,14 @@ def _translate_errors(where: str, key: str) -> Iterator[None]:
         google.api_core.exceptions.Unauthorized,
         google.auth.exceptions.GoogleAuthError,
     ) as failure:
-        raise StorageMisconfigured(f"{where} refused {key}: {failure}") from failure
+        raise StorageMisconfigured(f"{bucket_text} refused {key}: {failure}") from failure
     except google.api_core.exceptions.GoogleAPICallError as failure:
         kind = StorageRefused if is_request_refused(failure.code) else StorageUnavailable
-        raise kind(f"{where}/{key}: {failure}") from failure
+        raise kind(f"{bucket_text}/{key}: {failure}") from failure
     except (
         google.api_core.exceptions.GoogleAPIError,
         requests.exceptions.RequestException,
         urllib3.exceptions.HTTPError,
         OSError,
     ) as failure:
-        raise StorageUnavailable(f"{where}/{key}: {failure}") from failure
+        raise StorageUnavailable(f"{bucket_text}/{key}: {failure}") from failure

@@ -40,14 +40,14 @@ class MemoryObjects:
         """Open a place where a stream gathers."""
         return BytesIO()
 
-    def store_staged(self, key: str, staged: IO[bytes], media_type: str) -> None:
+    def store_staged(self, key: str, staging_file: IO[bytes], media_type: str) -> None:
         """Write what was staged."""
-        staged.seek(0)
-        self.store_object(key, staged.read(), media_type)
+        staging_file.seek(0)
+        self.store_object(key, staging_file.read(), media_type)
 
-    def discard_staged(self, staged: IO[bytes]) -> None:
+    def discard_staged(self, staging_file: IO[bytes]) -> None:
         """Close what was staged."""
-        staged.close()
+        staging_file.close()
 
     def read_object(self, key: str) -> bytes:
         """Return an object; raises `KeyError`."""

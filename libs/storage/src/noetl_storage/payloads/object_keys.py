@@ -67,6 +67,12 @@ def build_owned_prefix(owner: Owner) -> str:
     return build_named_prefix(owner.tenant_id, owner.organization_id)
 
 
+def build_tenant_prefix(tenant_id: TenantId) -> str:
+    """Return what the keys of all objects of a tenant begin with; raises `NameRefused`."""
+    _check_owner_names(tenant_id)
+    return f"tenant/{tenant_id}/"
+
+
 def build_tenant_key_prefix(owner: Owner) -> str:
     """Return what the keys of the objects begin with that hold an owner's wrapped keys."""
     return f"{_build_owner_prefix(owner.tenant_id, owner.organization_id)}/keys/"
@@ -173,7 +179,11 @@ def _build_owner(tenant: str, organization: str) -> Owner:
 
 
 def _build_owner_prefix(tenant_id: TenantId, organization_id: OrganizationId) -> str:
-    for owner in (tenant_id, organization_id):
-        if not _OWNER.fullmatch(owner):
-            raise NameRefused(f"{owner!r:.80} cannot stand in a key: 1 to 64 of [A-Za-z0-9_-]")
+    _check_owner_names(tenant_id, organization_id)
     return f"tenant/{tenant_id}/org/{organization_id}"
+
+
+def _check_owner_names(*names: str) -> None:
+    for name in names:
+        if not _OWNER.fullmatch(name):
+            raise NameRefused(f"{name!r:.80} cannot stand in a key: 1 to 64 of [A-Za-z0-9_-]")

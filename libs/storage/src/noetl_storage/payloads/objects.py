@@ -62,10 +62,10 @@ class Objects(Protocol):
     def open_staging(self) -> IO[bytes]:
         """Open a place where a stream gathers before its key is known."""
 
-    def store_staged(self, key: str, staged: IO[bytes], media_type: str) -> None:
+    def store_staged(self, key: str, staging_file: IO[bytes], media_type: str) -> None:
         """Write what was staged, as `store_object` does."""
 
-    def discard_staged(self, staged: IO[bytes]) -> None:
+    def discard_staged(self, staging_file: IO[bytes]) -> None:
         """Close what was staged and leave nothing of it but what was stored."""
 
     def read_object(self, key: str) -> bytes:
@@ -113,13 +113,13 @@ async def cut_into_chunks(data: bytes) -> AsyncIterator[bytes]:
 
 async def join_small_pieces(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Yield pieces of any size joined until they are large enough, the last one as it is."""
-    held: list[bytes] = []
+    joined_pieces: list[bytes] = []
     size = 0
     async for piece in pieces:
-        held.append(piece)
+        joined_pieces.append(piece)
         size += len(piece)
         if size >= CHUNK_BYTES:
-            yield b"".join(held)
-            held, size = [], 0
-    if held:
-        yield b"".join(held)
+            yield b"".join(joined_pieces)
+            joined_pieces, size = [], 0
+    if joined_pieces:
+        yield b"".join(joined_pieces)

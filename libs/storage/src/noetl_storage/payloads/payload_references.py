@@ -31,32 +31,34 @@ async def find_mentioned(pieces: AsyncIterator[bytes], among: Collection[str]) -
     Raises `PayloadUnreadable` where that cannot be told within bounds, and `StorageUnavailable`
     where there is no room to lay a packed object aside.
     """
-    found: set[str] = set()
-    head, packed = b"", None
+    mentioned_digests: set[str] = set()
+    head, packed_file = b"", None
     with ExitStack() as stack:
         async for piece in pieces:
-            if packed is not None:
-                await asyncio.to_thread(texts.write_spooled, packed, piece)
+            if packed_file is not None:
+                await asyncio.to_thread(texts.write_spooled, packed_file, piece)
                 continue
             head += piece
             if len(head) < encoding.MAGIC_BYTES_MAX:
                 continue
             if encoding.is_packed(head):
-                packed = stack.enter_context(tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES))
-                await asyncio.to_thread(texts.write_spooled, packed, head)
+                packed_file = stack.enter_context(
+                    tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES)
+                )
+                await asyncio.to_thread(texts.write_spooled, packed_file, head)
                 continue
-            found |= _find_known(head, among)
+            mentioned_digests |= _find_known(head, among)
             head = head[-_OVERLAP_BYTES:]
-        if packed is None:
-            return found | _find_known(head, among)
-        return found | await asyncio.to_thread(_find_in_packed, packed, among)
+        if packed_file is None:
+            return mentioned_digests | _find_known(head, among)
+        return mentioned_digests | await asyncio.to_thread(_find_in_packed, packed_file, among)
 
 
 def _find_in_packed(file: IO[bytes], among: Collection[str]) -> set[str]:
-    found: set[str] = set()
+    mentioned_digests: set[str] = set()
     for text in _iterate_overlapping(texts.iterate_texts(file, overlap=_OVERLAP_BYTES)):
-        found |= _find_known(text, among)
-    return found
+        mentioned_digests |= _find_known(text, among)
+    return mentioned_digests
 
 
 def _iterate_overlapping(pieces: Iterator[bytes]) -> Iterator[bytes]:

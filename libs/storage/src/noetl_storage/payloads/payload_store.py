@@ -200,6 +200,14 @@ class PayloadStore:
         async for page in self._iterate_pages(place):
             yield [object_keys.read_listed_object(owner, object_info) for object_info in page]
 
+    async def count_stored_bytes(self, tenant_id: TenantId) -> int:
+        """Add up what all objects of a tenant take in the store, of every organization."""
+        place = object_keys.build_tenant_prefix(tenant_id)
+        stored_bytes = 0
+        async for page in self._iterate_pages(place):
+            stored_bytes += sum(object_info.stored_bytes for object_info in page)
+        return stored_bytes
+
     async def has_content(self, owner: Owner, sha256: str) -> bool:
         """Tell whether content is in its place or on the shelf."""
         key = object_keys.build_owned_content_key(owner, sha256)
@@ -264,18 +272,21 @@ class PayloadStore:
 
         Content keeps its digest and every reference holds. What was never sealed is sealed now.
         """
-        changed = unchanged = 0
+        resealed_count = unchanged_count = 0
         for place in (
             *object_keys.list_content_prefixes(owner),
             object_keys.build_owned_prefix(owner),
         ):
             async for page in self._iterate_pages(place):
                 for object_info in page:
-                    done = await self._run_call(
+                    is_resealed = await self._run_call(
                         object_info.key, self._reseal_object, owner, object_info.key
                     )
-                    changed, unchanged = changed + done, unchanged + (not done)
-        return changed, unchanged
+                    resealed_count, unchanged_count = (
+                        resealed_count + is_resealed,
+                        unchanged_count + (not is_resealed),
+                    )
+        return resealed_count, unchanged_count
 
     async def _run_call(
         self, key: str, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs
@@ -329,19 +340,19 @@ class PayloadStore:
         sealing = (
             None if seals is None else await self._run_call(place, seals.start_sealing, owner, "")
         )
-        staged = await self._run_call(place, self._objects.open_staging)
+        staging_file = await self._run_call(place, self._objects.open_staging)
         try:
             async for piece in pieces:
                 digest.update(piece)
                 payload_bytes += len(piece)
-                written = piece if sealing is None else sealing.seal_bytes(piece)
-                await self._run_call(place, staged.write, written)
+                sealed_piece = piece if sealing is None else sealing.seal_bytes(piece)
+                await self._run_call(place, staging_file.write, sealed_piece)
             if sealing is not None:
-                await self._run_call(place, staged.write, sealing.finish_sealing())
+                await self._run_call(place, staging_file.write, sealing.finish_sealing())
             key = object_keys.build_owned_content_key(owner, digest.hexdigest())
-            await self._run_call(key, self._objects.store_staged, key, staged, media_type)
+            await self._run_call(key, self._objects.store_staged, key, staging_file, media_type)
         finally:
-            await self._run_call(place, self._objects.discard_staged, staged)
+            await self._run_call(place, self._objects.discard_staged, staging_file)
         return digest.hexdigest(), payload_bytes, None if sealing is None else sealing.key_id
 
     def _store_content(self, key: str, data: bytes, media_type: str, owner: Owner) -> str | None:
@@ -401,14 +412,14 @@ class PayloadStore:
             source = self._objects.open_object(object_keys.build_shelf_key(key))
         except KeyError:
             return False
-        staged = self._objects.open_staging()
+        staging_file = self._objects.open_staging()
         try:
             while piece := source.read(CHUNK_BYTES):
-                staged.write(piece)
-            self._objects.store_staged(key, staged, _NAMED_MEDIA_TYPE)
+                staging_file.write(piece)
+            self._objects.store_staged(key, staging_file, _NAMED_MEDIA_TYPE)
         finally:
             source.close()
-            self._objects.discard_staged(staged)
+            self._objects.discard_staged(staging_file)
         return True
 
     def _reseal_object(self, owner: Owner, key: str) -> bool:
@@ -420,24 +431,24 @@ class PayloadStore:
             source = self._objects.open_object(key)
         except KeyError:
             return False
-        staged = self._objects.open_staging()
+        staging_file = self._objects.open_staging()
         try:
             first = source.read(CHUNK_BYTES)
             if first.startswith(SEAL_MAGIC):
                 head_bytes, head = self._seals.reseal_head(owner, name, first)
                 if head is None:
                     return False
-                staged.write(head + first[head_bytes:])
+                staging_file.write(head + first[head_bytes:])
                 while piece := source.read(CHUNK_BYTES):
-                    staged.write(piece)
+                    staging_file.write(piece)
             else:
                 sealing = self._seals.start_sealing(owner, name)
                 while first:
-                    staged.write(sealing.seal_bytes(first))
+                    staging_file.write(sealing.seal_bytes(first))
                     first = source.read(CHUNK_BYTES)
-                staged.write(sealing.finish_sealing())
-            self._objects.store_staged(key, staged, _NAMED_MEDIA_TYPE)
+                staging_file.write(sealing.finish_sealing())
+            self._objects.store_staged(key, staging_file, _NAMED_MEDIA_TYPE)
         finally:
             source.close()
-            self._objects.discard_staged(staged)
+            self._objects.discard_staged(staging_file)
         return True

@@ -113,17 +113,17 @@ class S3Objects:
         """Gather in memory, beyond a few megabytes in a file."""
         return tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES)
 
-    def store_staged(self, key: str, staged: IO[bytes], media_type: str) -> None:
+    def store_staged(self, key: str, staging_file: IO[bytes], media_type: str) -> None:
         """Upload what was staged, in parts when it is large."""
-        staged.seek(0)
+        staging_file.seek(0)
         arguments = {"ContentType": media_type}
         self._client.upload_fileobj(
-            staged, self._bucket, key, ExtraArgs=arguments, Config=_TRANSFER
+            staging_file, self._bucket, key, ExtraArgs=arguments, Config=_TRANSFER
         )
 
-    def discard_staged(self, staged: IO[bytes]) -> None:
+    def discard_staged(self, staging_file: IO[bytes]) -> None:
         """Close what was staged; its file goes with it."""
-        staged.close()
+        staging_file.close()
 
     def read_object(self, key: str) -> bytes:
         """Return an object."""

@@ -24,7 +24,7 @@ class ThreadRunner:
 
     def __init__(self, threads_max: int) -> None:
         self._threads_max = threads_max
-        self._started = 0
+        self._thread_count = 0
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._under_way: set[Future[Any]] = set()
         self._is_closed = False
@@ -37,8 +37,8 @@ class ThreadRunner:
         self._under_way.add(answer)
         answer.add_done_callback(self._under_way.discard)
         self._calls.put(partial(_answer_call, answer, partial(call, *args, **kwargs)))
-        if self._started < min(len(self._under_way), self._threads_max):
-            self._started += 1
+        if self._thread_count < min(len(self._under_way), self._threads_max):
+            self._thread_count += 1
             threading.Thread(target=self._serve_calls, name="payloads", daemon=True).start()
         return await asyncio.wrap_future(answer)
 
@@ -48,18 +48,20 @@ class ThreadRunner:
         Returns how many calls are left behind.
         """
         self._is_closed = True
-        running = [asyncio.wrap_future(item) for item in list(self._under_way) if not item.cancel()]
-        for _ in range(self._started):
+        running_calls = [
+            asyncio.wrap_future(call) for call in list(self._under_way) if not call.cancel()
+        ]
+        for _ in range(self._thread_count):
             self._calls.put(None)
-        if not running:
+        if not running_calls:
             return 0
-        ended, left = await asyncio.wait(running, timeout=grace_s)
-        for item in ended:
+        ended_calls, unfinished_calls = await asyncio.wait(running_calls, timeout=grace_s)
+        for call in ended_calls:
             # The caller gets the failure; here it is only marked as retrieved.
-            item.exception()
-        for item in left:
-            item.cancel()
-        return len(left)
+            call.exception()
+        for call in unfinished_calls:
+            call.cancel()
+        return len(unfinished_calls)
 
     def _serve_calls(self) -> None:
         while (call := self._calls.get()) is not None:

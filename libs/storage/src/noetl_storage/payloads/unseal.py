@@ -22,16 +22,16 @@ async def check_stream_digest(
 ) -> AsyncIterator[bytes]:
     """Yield pieces, holding each back until the next one, and the last until the digest fits."""
     digest = codec.start_digest()
-    held: bytes | None = None
+    pending_chunk: bytes | None = None
     async for chunk in chunks:
-        if held is not None:
-            yield held
+        if pending_chunk is not None:
+            yield pending_chunk
         digest.update(chunk)
-        held = chunk
+        pending_chunk = chunk
     if digest.hexdigest() != ref.sha256:
         raise build_corrupt_error(ref)
-    if held is not None:
-        yield held
+    if pending_chunk is not None:
+        yield pending_chunk
 
 
 def build_corrupt_error(ref: PayloadRef) -> PayloadCorrupt:
@@ -68,10 +68,10 @@ async def unseal_stream(
             opening = None if is_plain else seals.start_unsealing(owner, name)
             piece, head = head, b""  # noqa: PLW2901 - the first pieces are taken together
         # Who holds the tenant's key may have to be asked for it.
-        if ready := await asyncio.to_thread(_unseal_piece, opening, piece):
-            yield ready
-    if rest := head + (b"" if opening is None else opening.finish_unsealing()):
-        yield rest
+        if opened_piece := await asyncio.to_thread(_unseal_piece, opening, piece):
+            yield opened_piece
+    if last_piece := head + (b"" if opening is None else opening.finish_unsealing()):
+        yield last_piece
 
 
 async def check_plain_stream(

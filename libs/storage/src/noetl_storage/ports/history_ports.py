@@ -150,7 +150,7 @@ class LineageBehind(Struct, frozen=True, kw_only=True):
     tenant_id: TenantId
     organization_id: OrganizationId
     head: int
-    kept: int
+    kept_version: int
     state: bytes | None
 
 
@@ -359,31 +359,39 @@ def _is_run_event(
             return False
 
 
-def build_shown_event(one: Envelope) -> ShownEvent:
+def build_shown_event(event_envelope: Envelope) -> ShownEvent:
     """Show an envelope."""
-    context, result, error = envelope.split_event_body(one.event)
-    reference = None if one.payload_ref is None else codec.to_builtins(one.payload_ref)
+    context, result, error = envelope.split_event_body(event_envelope.event)
+    reference = (
+        None
+        if event_envelope.payload_ref is None
+        else codec.to_builtins(event_envelope.payload_ref)
+    )
     return ShownEvent(
-        event_id=one.event_id,
-        tenant_id=one.tenant_id,
-        organization_id=one.organization_id,
-        execution_id=one.execution_id,
-        stream_id=one.stream_id,
-        version=one.stream_version,
-        aggregate_id=one.aggregate_id,
-        aggregate_type=one.aggregate_type,
-        event_type=get_event_type(one.event),
-        schema_name=one.schema_name,
-        schema_version=one.schema_version,
-        event_time=one.event_time,
-        ingest_time=one.ingest_time,
-        producer=envelope.upcast_producer(one.producer, one.tenant_id, one.organization_id),
-        causation_id=one.causation_id,
-        correlation_id=envelope.upcast_correlation(one.correlation_id, one.execution_id),
-        idempotency_key=one.idempotency_key,
+        event_id=event_envelope.event_id,
+        tenant_id=event_envelope.tenant_id,
+        organization_id=event_envelope.organization_id,
+        execution_id=event_envelope.execution_id,
+        stream_id=event_envelope.stream_id,
+        version=event_envelope.stream_version,
+        aggregate_id=event_envelope.aggregate_id,
+        aggregate_type=event_envelope.aggregate_type,
+        event_type=get_event_type(event_envelope.event),
+        schema_name=event_envelope.schema_name,
+        schema_version=event_envelope.schema_version,
+        event_time=event_envelope.event_time,
+        ingest_time=event_envelope.ingest_time,
+        producer=envelope.upcast_producer(
+            event_envelope.producer, event_envelope.tenant_id, event_envelope.organization_id
+        ),
+        causation_id=event_envelope.causation_id,
+        correlation_id=envelope.upcast_correlation(
+            event_envelope.correlation_id, event_envelope.execution_id
+        ),
+        idempotency_key=event_envelope.idempotency_key,
         payload_ref=reference or envelope.find_payload_ref(context, result),
         context=context,
         result=result,
         error=error,
-        meta=one.meta,
+        meta=event_envelope.meta,
     )

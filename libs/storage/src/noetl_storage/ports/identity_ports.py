@@ -8,7 +8,12 @@ from typing import Protocol
 from msgspec import Struct
 
 from noetl_contracts.identity.administration import AdministrationRecord, NewRecord, RecordFilter
-from noetl_contracts.identity.quotas import RunningCount, TenantQuota, TenantUsage
+from noetl_contracts.identity.quotas import (
+    RunningCount,
+    StoredBytes,
+    TenantQuota,
+    TenantUsage,
+)
 from noetl_contracts.identity.role_bindings import ApiKey, PersonGroups, RoleBinding
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 
@@ -77,6 +82,9 @@ class Identities(Protocol):
     async def has_any_key(self) -> bool:
         """Tell whether there is an API key that was not revoked."""
 
+    async def has_tenant(self, tenant_id: TenantId) -> bool:
+        """Tell whether anything is kept for a tenant: roles, playbooks, runs, a quota, records."""
+
 
 class Quotas(Protocol):
     """What tenants may use at most."""
@@ -92,10 +100,23 @@ class Quotas(Protocol):
     ) -> list[TenantUsage]:
         """Return quotas with what runs, by tenant; of one tenant alone where it is named."""
 
+    async def find_stored(self, tenant_id: TenantId) -> StoredBytes | None:
+        """Return what a tenant was counted to store; None where nobody has counted it."""
+
     async def count_running(
         self, tenant_id: TenantId, *, begun: Collection[ExecutionId], running_max: int
     ) -> RunningCount:
         """Count what has not ended, up to `running_max`; say which of `begun` are not shown yet."""
+
+
+class StorageCounts(Protocol):
+    """What tenants have in the payload store, of those whose quota bounds it."""
+
+    async def list_bounded_tenants(self) -> list[TenantId]:
+        """Return the tenants whose quota bounds what they store, in order."""
+
+    async def put_stored(self, tenant_id: TenantId, stored: StoredBytes) -> None:
+        """Keep what a tenant stores, instead of what was counted before."""
 
 
 class AdministrationLog(Protocol):

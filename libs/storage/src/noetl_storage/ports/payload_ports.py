@@ -122,6 +122,9 @@ class PayloadShelf(Protocol):
     def iterate_objects(self, owner: Owner) -> AsyncIterator[list[StoredObject]]:
         """Yield all named objects of an owner, page by page."""
 
+    async def count_stored_bytes(self, tenant_id: TenantId) -> int:
+        """Add up what all objects of a tenant take in the store, of every organization."""
+
     async def has_content(self, owner: Owner, sha256: str) -> bool:
         """Tell whether content is in its place or on the shelf."""
 

@@ -86,7 +86,7 @@ class Database:
         self._pool = pool
         self._acquire_timeout_s = acquire_timeout_s
         self._spare: list[PoolConnectionProxy[asyncpg.Record]] = []
-        self._waiting = 0
+        self._waiter_count = 0
         self._is_leaving = False
         self._uses = 0
         self._shared: ContextVar[PoolConnectionProxy[asyncpg.Record] | None] = ContextVar(
@@ -104,18 +104,18 @@ class Database:
             if not connection.is_closed():
                 return connection
             await self._pool.release(connection)
-        self._waiting += 1
+        self._waiter_count += 1
         try:
             return await self._pool.acquire(timeout=self._acquire_timeout_s)
         finally:
-            self._waiting -= 1
+            self._waiter_count -= 1
 
     async def return_connection(
         self, connection: "PoolConnectionProxy[asyncpg.Record]", *, is_sound: bool
     ) -> None:
         """Keep a connection at hand; after a failure, or when others wait, the pool looks at it."""
         self._uses += 1
-        is_wanted = self._waiting or self._is_leaving or self._uses % _LOOKS_EVERY == 0
+        is_wanted = self._waiter_count or self._is_leaving or self._uses % _LOOKS_EVERY == 0
         is_kept = is_sound and not (is_wanted or connection.is_closed())
         if is_kept and len(self._spare) < _SPARE_MAX and not connection.is_in_transaction():
             self._spare.append(connection)

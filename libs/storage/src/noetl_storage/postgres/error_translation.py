@@ -23,7 +23,7 @@ from noetl_storage.ports.errors import (
 )
 
 # What functions of ours raise, by its state.
-_OWN: dict[str, type[NoetlError]] = {
+_ERROR_BY_STATE: dict[str, type[NoetlError]] = {
     "NT001": ShardLost,
     "NT002": VersionConflict,
     "NT003": NodeNumbersExhausted,
@@ -89,9 +89,9 @@ def translate_errors() -> Iterator[None]:
 
 def _name_refusal(failure: asyncpg.PostgresError) -> Exception:
     """Name what a function of ours refused; anything else stays what it is."""
-    own = _OWN.get(failure.sqlstate)
-    if own is not None:
-        return own(_describe_failure(failure))
+    error_type = _ERROR_BY_STATE.get(failure.sqlstate)
+    if error_type is not None:
+        return error_type(_describe_failure(failure))
     if isinstance(failure, asyncpg.UniqueViolationError):
         key = _KEY_IN_DETAIL.search(failure.detail or "")
         return DuplicateKey(key[1]) if key else VersionConflict(_describe_failure(failure))

@@ -42,12 +42,12 @@ def build_request_columns(request: Request) -> Columns:
     )
 
 
-def read_actor_column(stored: Any) -> Actor | None:
+def read_actor_column(column_value: Any) -> Actor | None:
     """Read who put a row; what this release does not understand is an unknown actor."""
-    if stored is None:
+    if column_value is None:
         return None
     try:
-        return codec.convert_value(stored, Actor)
+        return codec.convert_value(column_value, Actor)
     except msgspec.ValidationError:
         return UNKNOWN
 
@@ -148,20 +148,20 @@ def build_stored_event(record: asyncpg.Record) -> StoredEvent:
     Where the sealed text is kept beside the columns, the columns are what queries read: those that
     say something else than the sealed fields are named as altered.
     """
-    shown = _build_shown_event(record)
+    event = _build_shown_event(record)
     if record["exact"] is None:
-        return structs.replace(shown, altered=tuple(_list_stray_columns(record, shown)))
+        return structs.replace(event, altered=tuple(_list_stray_columns(record, event)))
     sealed = stored_event.decode_stored_event(record["exact"])
     strays = [
         name
-        for name in shown.__struct_fields__
+        for name in event.__struct_fields__
         if name not in {"ingest_time", "altered", "concealed"}
-        and getattr(shown, name) != _to_storable(getattr(sealed, name))
+        and getattr(event, name) != _to_storable(getattr(sealed, name))
     ]
     return structs.replace(
         sealed,
         ingest_time=record["created_at"],
-        altered=(*strays, *_list_stray_columns(record, shown)),
+        altered=(*strays, *_list_stray_columns(record, event)),
     )
 
 
@@ -193,11 +193,11 @@ def _build_shown_event(record: asyncpg.Record) -> StoredEvent:
     )
 
 
-def _list_stray_columns(record: asyncpg.Record, shown: StoredEvent) -> list[str]:
+def _list_stray_columns(record: asyncpg.Record, column_event: StoredEvent) -> list[str]:
     """Name the columns for queries that differ from the sealed fields they were taken from."""
-    body = shown.event
+    body = column_event.event
     expected = {
-        "event_type": stored_event.get_stored_type(shown),
+        "event_type": stored_event.get_stored_type(column_event),
         "node_name": body.get("step"),
         "node_id": body.get("run_id"),
         "status": _find_status(body, body.get("result")),

@@ -14,5 +14,5 @@ class PostgresPartitions:
 
     async def ensure_partitions(self, months: int) -> int:
         """Make the partitions of the coming months; return how many were missing."""
-        made: int = await self._database.get_value(_QUERIES["ensure"], months)
-        return made
+        partition_count: int = await self._database.get_value(_QUERIES["ensure"], months)
+        return partition_count

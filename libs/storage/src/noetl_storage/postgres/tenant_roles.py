@@ -27,10 +27,10 @@ class PostgresTenantRoles:
         schema's owner may not create roles.
         """
         verifier = build_verifier(password, salt=secrets.token_bytes(_SALT_BYTES))
-        made: str = await self._database.get_value(
+        role_name: str = await self._database.get_value(
             _QUERIES["create"], tenant_id, verifier, connections_max
         )
-        return made
+        return role_name
 
     async def drop_role(self, tenant_id: str) -> bool:
         """Drop the role of a tenant; False when it has none."""
@@ -39,14 +39,14 @@ class PostgresTenantRoles:
 
     async def end_long_reads(self, longest_s: float) -> int:
         """End tenants' sessions that are at a statement or transaction for longer than this."""
-        ended: int = await self._database.get_value(_QUERIES["end_long_reads"], longest_s)
-        return ended
+        session_count: int = await self._database.get_value(_QUERIES["end_long_reads"], longest_s)
+        return session_count
 
 
 def build_verifier(password: str, *, salt: bytes) -> str:
     """Build what PostgreSQL keeps of a password (RFC 5803); it needs no more to be told."""
-    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, _ROUNDS)
-    stored = codec.digest_bytes(hmac.digest(salted, b"Client Key", "sha256"))
-    server = hmac.digest(salted, b"Server Key", "sha256")
-    encoded = (base64.b64encode(part).decode() for part in (salt, stored, server))
-    return "SCRAM-SHA-256${}:{}${}:{}".format(_ROUNDS, *encoded)
+    salted_password = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, _ROUNDS)
+    stored_key = codec.digest_bytes(hmac.digest(salted_password, b"Client Key", "sha256"))
+    server_key = hmac.digest(salted_password, b"Server Key", "sha256")
+    encoded_parts = (base64.b64encode(part).decode() for part in (salt, stored_key, server_key))
+    return "SCRAM-SHA-256${}:{}${}:{}".format(_ROUNDS, *encoded_parts)

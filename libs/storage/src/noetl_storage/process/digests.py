@@ -12,11 +12,11 @@ def list_hex_runs(text: bytes | memoryview) -> list[str]:
     return [run.decode() for run in _RUN.findall(text)]
 
 
-def find_known_digests(found: Iterable[str], digests: Collection[str]) -> set[str]:
+def find_known_digests(digit_runs: Iterable[str], digests: Collection[str]) -> set[str]:
     """Return which digests stand in runs, at any place: what precedes one may be digits as well."""
     return {
         part
-        for run in found
-        for start in range(len(run) - SHA256_CHARACTERS + 1)
-        if (part := run[start : start + SHA256_CHARACTERS]) in digests
+        for digit_run in digit_runs
+        for start in range(len(digit_run) - SHA256_CHARACTERS + 1)
+        if (part := digit_run[start : start + SHA256_CHARACTERS]) in digests
     }

@@ -36,13 +36,13 @@ def empty_folder(folder: Path, *, within_s: float) -> bool:
     Folders are brought up to it before they are emptied, so that none lies too deep. No link is
     followed, also when somebody puts one in a folder's place meanwhile.
     """
-    until_s = time.monotonic() + within_s
+    deadline_s = time.monotonic() + within_s
     label = secrets.token_hex(8)
     names = (f"{label}-{number}" for number in count())
     with _open_folder(folder) as top:
-        while found := os.listdir(top):  # noqa: PTH208 - by descriptor
-            for name in found:
-                if time.monotonic() > until_s:
+        while entry_names := os.listdir(top):  # noqa: PTH208 - by descriptor
+            for name in entry_names:
+                if time.monotonic() > deadline_s:
                     return False
                 _remove_entry(name, top, names)
     return True

@@ -70,12 +70,14 @@ class ParquetTable:
 
     def read_table(self, groups: Iterable[int] | None = None) -> Any:
         """Read the row groups, or all of them, as a table."""
-        wanted = list(range(self.groups) if groups is None else groups)
+        group_indexes = list(range(self.groups) if groups is None else groups)
         with refuse_broken_bytes():
             parquet_size.check_groups_size(
-                self._file, self._source, wanted, bytes_max=self._bytes_max
+                self._file, self._source, group_indexes, bytes_max=self._bytes_max
             )
-            return self._file.read() if groups is None else self._file.read_row_groups(wanted)
+            return (
+                self._file.read() if groups is None else self._file.read_row_groups(group_indexes)
+            )
 
 
 def open_table(data: bytes, *, bytes_max: int) -> ParquetTable | StreamTable:

@@ -61,12 +61,12 @@ class FlatTable:
             place = at + _REFERENCE_BYTES * (index + 1)
             yield FlatTable(self._data, place + _unpack_number(self._data, place, "<I"))
 
-    def read_numbers(self, slot: int, each: int) -> tuple[int, ...]:
+    def read_numbers(self, slot: int, numbers_per_item: int) -> tuple[int, ...]:
         """Return a list of structures of so many long numbers, laid side by side."""
         at = self._find_referred(slot)
         if at is None:
             return ()
-        count = _unpack_number(self._data, at, "<I") * each
+        count = _unpack_number(self._data, at, "<I") * numbers_per_item
         if at + _REFERENCE_BYTES + 8 * count > len(self._data):
             raise MalformedBytes("a list ends behind its message")
         return struct.unpack_from(f"<{count}q", self._data, at + _REFERENCE_BYTES)
@@ -150,24 +150,31 @@ def check_stream_size(source: Any, *, bytes_max: int) -> None:
 
     What is not packed may be as long as it lies there.
     """
-    taken_max, described_max = max(bytes_max, source.size()), max(bytes_max, DESCRIBED_BYTES_MIN)
-    taken = described = 0
+    content_bytes_max, description_bytes_max = (
+        max(bytes_max, source.size()),
+        max(bytes_max, DESCRIBED_BYTES_MIN),
+    )
+    content_bytes = description_bytes = 0
     dictionary_bytes: dict[int, int] = {}
     for message in iterate_messages(source):
-        described += _count_described_bytes(message, bytes_max=described_max)
-        if described > described_max:
-            raise build_too_large_error("what describes an Arrow stream", described, described_max)
+        description_bytes += _count_described_bytes(message, bytes_max=description_bytes_max)
+        if description_bytes > description_bytes_max:
+            raise build_too_large_error(
+                "what describes an Arrow stream", description_bytes, description_bytes_max
+            )
         if message.kind == SCHEMA:
             continue
-        more = _count_taken_bytes(source, message)
+        message_bytes = _count_taken_bytes(source, message)
         if message.kind == DICTIONARY:
             number = message.table.read_number(0, "<q")
             # What is added to a dictionary makes a new one of all: batches hold on to the old.
-            more += dictionary_bytes.get(number, 0) if message.table.read_number(2, "<B") else 0
-            dictionary_bytes[number] = more
-        taken += more
-        if taken > taken_max:
-            raise build_too_large_error("an Arrow stream", taken, taken_max)
+            message_bytes += (
+                dictionary_bytes.get(number, 0) if message.table.read_number(2, "<B") else 0
+            )
+            dictionary_bytes[number] = message_bytes
+        content_bytes += message_bytes
+        if content_bytes > content_bytes_max:
+            raise build_too_large_error("an Arrow stream", content_bytes, content_bytes_max)
 
 
 def check_schema_size(data: bytes, *, bytes_max: int) -> None:
@@ -181,16 +188,16 @@ def check_schema_size(data: bytes, *, bytes_max: int) -> None:
 def count_schema_bytes(schema: FlatTable, *, bytes_max: int) -> int:
     """Return about what a schema takes; raises `PayloadTooLarge`, `MalformedBytes`."""
     size = _count_key_value_bytes(schema, 2)
-    waiting = [schema.iterate_tables(1)]
-    while waiting:
-        field = next(waiting[-1], None)
+    open_levels = [schema.iterate_tables(1)]
+    while open_levels:
+        field = next(open_levels[-1], None)
         if field is None:
-            waiting.pop()
+            open_levels.pop()
             continue
         size += _count_field_bytes(field)
         if size > bytes_max:
             raise build_too_large_error("the schema of a table", size, bytes_max)
-        waiting.append(field.iterate_tables(5))
+        open_levels.append(field.iterate_tables(5))
     return size
 
 

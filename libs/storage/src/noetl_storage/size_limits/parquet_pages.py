@@ -145,9 +145,9 @@ class CompactReader:
                 raise MalformedBytes("a number has too many digits")
 
 
-def _wrap_int16(found: int) -> int:
+def _wrap_int16(number: int) -> int:
     """Wrap a number as 16 bits do."""
-    return (found + 0x8000 & 0xFFFF) - 0x8000
+    return (number + 0x8000 & 0xFFFF) - 0x8000
 
 
 class ParquetPage(Struct, frozen=True, kw_only=True):
@@ -190,14 +190,14 @@ def find_column_chunk(about: Any, source_bytes: int) -> ColumnChunk:
 
 def iterate_pages(source: Any, column: ColumnChunk) -> Iterator[ParquetPage]:
     """Yield the pages that a reader of the column comes to; raises `MalformedBytes`."""
-    at, seen = column.at, 0
-    while seen < column.values and at < column.end:
+    at, value_count = column.at, 0
+    while value_count < column.values and at < column.end:
         page = _read_page(source, at, column.end)
         at = page.at + page.packed_bytes
         if at > column.end:
             raise MalformedBytes("a page ends behind its column")
         if page.kind in (DATA, DATA_2):
-            seen += page.values
+            value_count += page.values
         if page.kind in (DATA, DICTIONARY, DATA_2):
             yield page
 
@@ -230,12 +230,14 @@ def _decompress_hadoop_lz4(data: bytes, size: int) -> bytes:
     """Undo what Hadoop calls LZ4: blocks, each behind the lengths of what it was and is."""
     unpacked = bytearray()
     while data:
-        plain, packed = int.from_bytes(data[:4]), int.from_bytes(data[4:8])
-        if packed > len(data) - 8 or len(unpacked) + plain > size:
+        plain_bytes, packed_bytes = int.from_bytes(data[:4]), int.from_bytes(data[4:8])
+        if packed_bytes > len(data) - 8 or len(unpacked) + plain_bytes > size:
             raise MalformedBytes("a page is packed as LZ4 in neither way")
-        block = data[8 : 8 + packed]
-        unpacked += pa.decompress(block, decompressed_size=plain, codec="lz4_raw", asbytes=True)
-        data = data[8 + packed :]
+        block = data[8 : 8 + packed_bytes]
+        unpacked += pa.decompress(
+            block, decompressed_size=plain_bytes, codec="lz4_raw", asbytes=True
+        )
+        data = data[8 + packed_bytes :]
     return bytes(unpacked)
 
 
@@ -254,18 +256,18 @@ def _read_page(source: Any, at: int, end: int) -> ParquetPage:
 
 def _parse_page_header(data: bytes, at: int) -> ParquetPage:
     header = CompactReader(data, things_max=_STATISTICS_THINGS_MAX)
-    own: dict[int, int] = {}
-    inner: dict[int, dict[int, int]] = {}
+    header_numbers: dict[int, int] = {}
+    inner_numbers: dict[int, dict[int, int]] = {}
     for number, kind in header.iterate_fields():
         if kind == I32:
-            own[number] = header.read_int32()
+            header_numbers[number] = header.read_int32()
         elif kind == STRUCT and number in (5, 7, 8):
-            inner[number] = _read_struct_numbers(header)
+            inner_numbers[number] = _read_struct_numbers(header)
         else:
             header.skip_value(kind)
-    if not own.keys() >= {1, 2, 3} or min(own[2], own[3]) < 0:
+    if not header_numbers.keys() >= {1, 2, 3} or min(header_numbers[2], header_numbers[3]) < 0:
         raise MalformedBytes("a page's header lacks its lengths")
-    return _build_page(own, inner, at + header.at)
+    return _build_page(header_numbers, inner_numbers, at + header.at)
 
 
 def _read_struct_numbers(header: CompactReader) -> dict[int, int]:
@@ -281,21 +283,23 @@ def _read_struct_numbers(header: CompactReader) -> dict[int, int]:
     return struct_numbers
 
 
-def _build_page(own: dict[int, int], inner: dict[int, dict[int, int]], at: int) -> ParquetPage:
-    kind = own[1]
-    about = inner.get({DATA: 5, DICTIONARY: 7, DATA_2: 8}.get(kind, 0), {})
+def _build_page(
+    header_numbers: dict[int, int], inner_numbers: dict[int, dict[int, int]], at: int
+) -> ParquetPage:
+    kind = header_numbers[1]
+    about = inner_numbers.get({DATA: 5, DICTIONARY: 7, DATA_2: 8}.get(kind, 0), {})
     is_newer = kind == DATA_2
     levels = about.get(5, 0) + about.get(6, 0) if is_newer else 0
     values = about.get(1, 0)
-    if values < 0 or not 0 <= levels <= own[3]:
+    if values < 0 or not 0 <= levels <= header_numbers[3]:
         raise MalformedBytes("a page's header has numbers below zero")
     return ParquetPage(
         kind=kind,
         values=values,
         encoding=about.get(4 if is_newer else 2, PLAIN),
         at=at,
-        packed_bytes=own[3],
-        unpacked_bytes=own[2],
+        packed_bytes=header_numbers[3],
+        unpacked_bytes=header_numbers[2],
         levels_bytes=levels,
         is_packed=not is_newer or bool(about.get(-7, 1)),
     )

@@ -74,34 +74,39 @@ class _GroupCounter:
 
     def add_group(self, group: Any) -> None:
         """Count the pages of a row group."""
-        held = 0
+        page_bytes = 0
         for count in self._counts:
             about = group.column(count.leaf.index)
             self._packed_bytes += about.total_compressed_size
             if self._packed_bytes > self._source_bytes:
                 raise MalformedBytes("columns of a Parquet file lie in each other")
             column = find_column_chunk(about, self._source_bytes)
-            held += self._add_column(count, column, rows=group.num_rows)
-        held_max = max(_HELD_BYTES_MIN, self._bytes_max)
-        if held > held_max:
-            raise build_too_large_error("a page of each column of a Parquet file", held, held_max)
+            page_bytes += self._add_column(count, column, rows=group.num_rows)
+        page_bytes_max = max(_HELD_BYTES_MIN, self._bytes_max)
+        if page_bytes > page_bytes_max:
+            raise build_too_large_error(
+                "a page of each column of a Parquet file", page_bytes, page_bytes_max
+            )
 
     def settle_texts(self, groups: list[int]) -> None:
         """Find out what the headers of pages do not tell, where it may pass the bound."""
-        unsure = [count for count in self._counts if count.texts]
-        if self._fits_bound(unsure):
+        uncertain_counts = [count for count in self._counts if count.texts]
+        if self._fits_bound(uncertain_counts):
             return
-        for count in unsure:
+        for count in uncertain_counts:
             for texts in count.texts:
                 texts.measure_longest(self._source)
-        while not self._fits_bound(unsure):
-            count = unsure.pop()
-            others = self._size - count.least
+        while not self._fits_bound(uncertain_counts):
+            count = uncertain_counts.pop()
+            other_bytes = self._size - count.least
             for size in self._measure_leaf(count, groups):
-                self._set_checked_size(others + size)
+                self._set_checked_size(other_bytes + size)
 
-    def _fits_bound(self, unsure: list[LeafCount]) -> bool:
-        return self._size + sum(count.count_uncertain_bytes for count in unsure) <= self._bytes_max
+    def _fits_bound(self, uncertain_counts: list[LeafCount]) -> bool:
+        return (
+            self._size + sum(count.count_uncertain_bytes for count in uncertain_counts)
+            <= self._bytes_max
+        )
 
     def _set_checked_size(self, size: int) -> None:
         self._size = size
@@ -111,7 +116,7 @@ class _GroupCounter:
     def _add_column(self, count: LeafCount, column: ColumnChunk, *, rows: int) -> int:
         """Count the pages of a leaf; return how many bytes a reader of it holds at a time."""
         dictionary: ParquetPage | None = None
-        leaf, largest, values, own = count.leaf, 0, 0, 0
+        leaf, largest, values, own_bytes = count.leaf, 0, 0, 0
         referring: list[ParquetPage] = []
         for page in iterate_pages(self._source, column):
             self._count_page()
@@ -127,20 +132,20 @@ class _GroupCounter:
             elif leaf.is_text and page.encoding in BY_DICTIONARY:
                 referring.append(page)
             elif leaf.is_text:
-                own += max(0, page.unpacked_bytes - _LENGTH_BYTES * page.values)
+                own_bytes += max(0, page.unpacked_bytes - _LENGTH_BYTES * page.values)
         if values < rows:
             raise MalformedBytes("a column of a Parquet file has fewer values than rows")
         words = 0 if dictionary is None else dictionary.unpacked_bytes
         places = 0 if dictionary is None else _PLACE_BYTES * dictionary.values
         if leaf.is_dictionary:
-            own += words
+            own_bytes += words
         elif dictionary is not None and referring:
             dictionary_texts = DictionaryTexts(
                 column=column, dictionary=dictionary, pages=referring
             )
             count.texts.append(dictionary_texts)
-        count.least += (taken := values * leaf.bits // 8 + own)
-        self._set_checked_size(self._size + taken)
+        count.least += (column_bytes := values * leaf.bits // 8 + own_bytes)
+        self._set_checked_size(self._size + column_bytes)
         return words + places + largest
 
     def _count_page(self) -> None:
@@ -156,8 +161,8 @@ class _GroupCounter:
         # A row has any number of texts: they are counted as they are written.
         size = count.least
         for texts in count.texts:
-            for more in texts.iterate_sizes(self._source, count.leaf):
-                size += more
+            for text_bytes in texts.iterate_sizes(self._source, count.leaf):
+                size += text_bytes
                 yield size
 
     def _measure_by_rows(self, count: LeafCount, groups: list[int]) -> Iterator[int]:

@@ -43,24 +43,26 @@ class DeltaLengths:
 
     def __iter__(self) -> Iterator[int]:
         """Yield the lengths from the first one on."""
-        at, left, last = self._at, self.count - 1, self._first
+        at, lengths_left, last = self._at, self.count - 1, self._first
         if self.count:
             yield _check_length(last)
         try:
-            while left > 0:
-                least, at = read_varint(self._data, at)
+            while lengths_left > 0:
+                encoded_minimum, at = read_varint(self._data, at)
                 widths, at = self._data[at : at + self._parts], at + self._parts
                 for part in range(self._parts):
                     width = widths[part]
-                    if left <= 0:
+                    if lengths_left <= 0:
                         break
-                    packed, at = self._read_packed(at, width)
-                    for step in _unpack_steps(packed, width, min(left, self._block // self._parts)):
+                    packed_steps, at = self._read_packed(at, width)
+                    for step in _unpack_steps(
+                        packed_steps, width, min(lengths_left, self._block // self._parts)
+                    ):
                         last = (
-                            last + _decode_zigzag(least) + step + 0x80000000 & 0xFFFFFFFF
+                            last + _decode_zigzag(encoded_minimum) + step + 0x80000000 & 0xFFFFFFFF
                         ) - 0x80000000
                         yield _check_length(last)
-                    left -= self._block // self._parts
+                    lengths_left -= self._block // self._parts
         except IndexError as failure:
             raise _build_cut_error() from failure
         self.end = at
@@ -84,15 +86,15 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
         shift += 7
 
 
-def _unpack_steps(packed: int, width: int, count: int) -> Iterator[int]:
+def _unpack_steps(packed_steps: int, width: int, count: int) -> Iterator[int]:
     mask = (1 << width) - 1
     for _ in range(count):
-        yield packed & mask
-        packed >>= width
+        yield packed_steps & mask
+        packed_steps >>= width
 
 
-def _decode_zigzag(found: int) -> int:
-    return (found >> 1) ^ -(found & 1)
+def _decode_zigzag(encoded_number: int) -> int:
+    return (encoded_number >> 1) ^ -(encoded_number & 1)
 
 
 def _check_length(length: int) -> int:
@@ -138,11 +140,11 @@ def count_referred_bytes(body: bytes, at: int, lengths: list[int], values_max: i
     """
     try:
         width, at = body[at], at + 1
-        mask, size, left = (1 << width) - 1, 0, values_max
-        while at < len(body) and left > 0:
+        mask, size, values_left = (1 << width) - 1, 0, values_max
+        while at < len(body) and values_left > 0:
             head, at = read_varint(body, at)
-            count = min(left, (head >> 1) * (8 if head & 1 else 1))
-            left -= count
+            count = min(values_left, (head >> 1) * (8 if head & 1 else 1))
+            values_left -= count
             if head & 1 and width:
                 end = min(at + (head >> 1) * width, len(body))
                 size += _count_grouped_bytes(body[at:end], (width, mask, count), lengths)
@@ -159,14 +161,14 @@ def count_referred_bytes(body: bytes, at: int, lengths: list[int], values_max: i
 
 def _count_grouped_bytes(data: bytes, form: tuple[int, int, int], lengths: list[int]) -> int:
     """Add up lengths; `form` is the bits of each place, their mask, and how many there are."""
-    width, mask, left = form
+    width, mask, places_left = form
     size = 0
     for start in range(0, len(data), width):
-        packed = int.from_bytes(data[start : start + width], "little")
-        for _ in range(min(8, left)):
-            size += lengths[packed & mask]
-            packed >>= width
-        left -= 8
+        packed_places = int.from_bytes(data[start : start + width], "little")
+        for _ in range(min(8, places_left)):
+            size += lengths[packed_places & mask]
+            packed_places >>= width
+        places_left -= 8
     return size
 
 
@@ -186,8 +188,8 @@ def rebuild_shared_texts(body: bytes, at: int, values_max: int, *, overlap: int)
     if prefixes.count != suffixes.count:
         raise MalformedBytes("texts in a page have other beginnings than ends")
     at, text = suffixes.end, bytearray()
-    held: list[bytes] = []
-    held_bytes = 0
+    text_parts: list[bytes] = []
+    text_parts_bytes = 0
     for prefix, suffix in zip(prefixes, suffixes, strict=True):
         if prefix > len(text) or at + suffix > len(body):
             raise MalformedBytes("a text shares more than the one before has, or is cut off")
@@ -195,12 +197,12 @@ def rebuild_shared_texts(body: bytes, at: int, values_max: int, *, overlap: int)
         at += suffix
         if not suffix:
             continue
-        held.append(bytes(text[max(0, prefix - overlap) :]))
-        held_bytes += len(held[-1])
-        if held_bytes >= _JOINED_BYTES:
-            yield b"\n".join(held)
-            held, held_bytes = [], 0
-    yield b"\n".join(held)
+        text_parts.append(bytes(text[max(0, prefix - overlap) :]))
+        text_parts_bytes += len(text_parts[-1])
+        if text_parts_bytes >= _JOINED_BYTES:
+            yield b"\n".join(text_parts)
+            text_parts, text_parts_bytes = [], 0
+    yield b"\n".join(text_parts)
 
 
 def _read_to_end(lengths: DeltaLengths) -> None:
@@ -212,10 +214,10 @@ def _read_to_end(lengths: DeltaLengths) -> None:
 def join_split_values(values: bytes, width: int) -> bytes:
     """Put values together of which all first bytes stand first, then all second ones, and so on."""
     count = len(values) // max(1, width)
-    joined = bytearray(count * width)
+    joined_values = bytearray(count * width)
     for place in range(width):
-        joined[place::width] = values[place * count : (place + 1) * count]
-    return bytes(joined)
+        joined_values[place::width] = values[place * count : (place + 1) * count]
+    return bytes(joined_values)
 
 
 class DictionaryTexts(Struct, kw_only=True):

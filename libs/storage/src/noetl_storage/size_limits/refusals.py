@@ -15,9 +15,9 @@ class MalformedBytes(ValueError):  # noqa: N818 - it says what is wrong with the
     """Bytes do not have the form of the structure that they are read as."""
 
 
-def build_too_large_error(what: str, size: int, bytes_max: int) -> PayloadTooLarge:
+def build_too_large_error(subject: str, size: int, bytes_max: int) -> PayloadTooLarge:
     """Say what would take how many bytes, and what to do about it."""
     return PayloadTooLarge(
-        f"{what} takes at least {size} bytes unpacked, the limit is {bytes_max}: store it in "
+        f"{subject} takes at least {size} bytes unpacked, the limit is {bytes_max}: store it in "
         "parts, or move it with kind transfer or duckdb, which read files by pieces"
     )

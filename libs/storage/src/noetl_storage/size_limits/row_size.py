@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from noetl_storage.size_limits.refusals import build_too_large_error
 
 _VALUE_BYTES = 8
-_WHAT = "a table, as rows,"
+_REFUSED_SUBJECT = "a table, as rows,"
 
 # The weight of each element as an array, or a number where all weigh the same.
 Weights = Any
@@ -36,7 +36,7 @@ def check_row_size(table: Any, *, bytes_max: int) -> int:
 
 def _check_bound(size: int, bytes_max: int) -> None:
     if size > bytes_max:
-        raise build_too_large_error(_WHAT, size, bytes_max)
+        raise build_too_large_error(_REFUSED_SUBJECT, size, bytes_max)
 
 
 def _weigh_elements(array: Any, bytes_max: int) -> Weights:
@@ -92,13 +92,15 @@ def _weigh_lists(array: Any, bytes_max: int) -> Weights:
     places = array.offsets.cast(pa.int64())
     first, last = places[0].as_py(), places[-1].as_py()
     weights = _weigh_elements(array.values.slice(first, last - first), bytes_max)
-    reached = pc.subtract(places, first)
+    weight_before = pc.subtract(places, first)
     if isinstance(weights, int):
-        reached = pc.multiply_checked(reached, weights)
+        weight_before = pc.multiply_checked(weight_before, weights)
     else:
         sums = pc.cumulative_sum_checked(weights)
-        reached = pa.concat_arrays([pa.array([0], pa.int64()), sums]).take(reached)
-    return pc.add(pc.subtract(reached.slice(1), reached.slice(0, len(array))), _VALUE_BYTES)
+        weight_before = pa.concat_arrays([pa.array([0], pa.int64()), sums]).take(weight_before)
+    return pc.add(
+        pc.subtract(weight_before.slice(1), weight_before.slice(0, len(array))), _VALUE_BYTES
+    )
 
 
 def _add_weights(weights: list[Weights]) -> Weights:

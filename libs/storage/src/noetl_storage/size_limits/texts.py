@@ -68,9 +68,11 @@ def iterate_texts(file: IO[bytes], *, overlap: int) -> Iterator[bytes]:
 def _iterate_all_texts(source: Any, overlap: int) -> Iterator[bytes]:
     try:
         head = source.read_at(_MAGIC_BYTES, 0)
-        how = next((how for magic, how in PACKINGS if head.startswith(magic)), None)
-        if how is not None:
-            yield from _iterate_packed_texts(source, how, overlap)
+        compression = next(
+            (compression for magic, compression in PACKINGS if head.startswith(magic)), None
+        )
+        if compression is not None:
+            yield from _iterate_packed_texts(source, compression, overlap)
         else:
             yield from _iterate_table_texts(source, head, overlap)
     except pa.ArrowMemoryError:
@@ -80,22 +82,22 @@ def _iterate_all_texts(source: Any, overlap: int) -> Iterator[bytes]:
         yield from _read_in_pieces(source, 0, source.size())
 
 
-def _iterate_packed_texts(source: Any, how: str, overlap: int) -> Iterator[bytes]:
-    stream = pa.CompressedInputStream(source.get_stream(0, source.size()), how)
+def _iterate_packed_texts(source: Any, compression: str, overlap: int) -> Iterator[bytes]:
+    stream = pa.CompressedInputStream(source.get_stream(0, source.size()), compression)
     first = stream.read(_PIECE_BYTES)
-    rest = iter(lambda: stream.read(_PIECE_BYTES), b"")
+    later_pieces = iter(lambda: stream.read(_PIECE_BYTES), b"")
     if not first.startswith((PARQUET, ARROW)):
         yield first
-        yield from rest
+        yield from later_pieces
         return
-    with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES) as laid:
+    with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES) as spool_file:
         size = 0
-        for piece in chain((first,), rest):
+        for piece in chain((first,), later_pieces):
             size += len(piece)
             if size > _LAID_BYTES_MAX:
                 raise build_too_large_error("a packed table", size, _LAID_BYTES_MAX)
-            write_spooled(laid, piece)
-        yield from _iterate_all_texts(pa.PythonFile(laid, mode="r"), overlap)
+            write_spooled(spool_file, piece)
+        yield from _iterate_all_texts(pa.PythonFile(spool_file, mode="r"), overlap)
 
 
 def write_spooled(file: IO[bytes], piece: bytes) -> None:
@@ -136,11 +138,11 @@ def _iterate_buffer_texts(source: Any, buffer: IpcBuffer) -> Iterator[bytes]:
     if buffer.unpacked_bytes is None:
         yield from _read_in_pieces(source, buffer.at, buffer.size)
         return
-    how = _BUFFER_PACKINGS.get(source.read_at(_MAGIC_BYTES, buffer.at))
-    if how is None:
+    compression = _BUFFER_PACKINGS.get(source.read_at(_MAGIC_BYTES, buffer.at))
+    if compression is None:
         raise MalformedBytes("a buffer of an Arrow stream is packed in an unknown way")
     part = source.get_stream(buffer.at, buffer.size)
-    stream = pa.CompressedInputStream(part, how)
+    stream = pa.CompressedInputStream(part, compression)
     yield from iter(lambda: stream.read(_PIECE_BYTES), b"")
 
 

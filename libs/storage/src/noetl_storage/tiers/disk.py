@@ -23,7 +23,7 @@ from noetl_storage.tiers.segment_format import SegmentOwner
 _STORE_DIGITS = 12
 _LOW_WATER = 0.9
 _CHUNK_BYTES = 1024 * 1024
-_LENT = "lent"
+_LENT_FOLDER = "lent"
 _NOBODY = SegmentOwner(pid=0, started=0, namespace=0)
 
 
@@ -36,8 +36,8 @@ class DiskTier:
         self._place = directory / codec.digest_hex(store_url.encode())[:_STORE_DIGITS]
         try:
             self._place.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._lent = directory / _LENT
-            self._lent.mkdir(exist_ok=True, mode=0o700)
+            self._lent_folder = directory / _LENT_FOLDER
+            self._lent_folder.mkdir(exist_ok=True, mode=0o700)
         except OSError as failure:
             raise SegmentDirectoryRefused(
                 f"{self._place}: {failure.strerror or failure}"
@@ -102,11 +102,11 @@ class DiskTier:
     @contextmanager
     def lend_copy(self, path: Path) -> Iterator[Path]:
         """Hold another name of a copy, so that evicting it takes nothing away from its reader."""
-        folder = tempfile.TemporaryDirectory(dir=self._lent, prefix=f"{self._me}.")
+        folder = tempfile.TemporaryDirectory(dir=self._lent_folder, prefix=f"{self._me}.")
         with folder as name:
-            lent = Path(name) / "payload"
-            lent.hardlink_to(path)
-            yield lent
+            lent_path = Path(name) / "payload"
+            lent_path.hardlink_to(path)
+            yield lent_path
 
     def evict_least_used(self) -> None:
         """Count what is there; above the bound, remove the least recently used files."""
@@ -132,7 +132,7 @@ class DiskTier:
 
     def _clear_lent(self) -> None:
         """Remove what processes that died had borrowed."""
-        for folder in self._lent.iterdir():
+        for folder in self._lent_folder.iterdir():
             owner = segment_format.parse_owner(folder.name.partition(".")[0])
             if owner is None or segment_format.is_alive(owner) is False:
                 shutil.rmtree(folder, ignore_errors=True)

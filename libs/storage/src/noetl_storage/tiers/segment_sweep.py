@@ -37,12 +37,12 @@ class SegmentSweeper:
     def __init__(self, root: Path, *, me: SegmentOwner) -> None:
         self._root = root
         self._me = me
-        self._known: dict[str, tuple[int, int, SegmentTrailer | None]] = {}
+        self._stat_by_path: dict[str, tuple[int, int, SegmentTrailer | None]] = {}
 
     def sweep_segments(self, moment: SweepMoment) -> tuple[Counter[str], int]:
         """Look at every segment; return how many went, by reason, and the bytes of the others."""
         counter: Counter[str] = Counter()
-        seen: dict[str, tuple[int, int, SegmentTrailer | None]] = {}
+        stat_by_path: dict[str, tuple[int, int, SegmentTrailer | None]] = {}
         living: dict[SegmentOwner, bool | None] = {}
         size_by_inode: dict[int, int] = {}
         for entry in segment_directory.iterate_segments(self._root):
@@ -52,7 +52,7 @@ class SegmentSweeper:
                 is_old = moment.now_s - file_stat.st_mtime > moment.torn_age_s
                 reason = self._find_reason(entry.name, trailer, moment, living, is_old=is_old)
                 if reason is None:
-                    seen[entry.path] = file_stat.st_ino, file_stat.st_mtime_ns, trailer
+                    stat_by_path[entry.path] = file_stat.st_ino, file_stat.st_mtime_ns, trailer
                     size_by_inode[file_stat.st_ino] = segment_format.count_taken_bytes(
                         file_stat.st_size
                     )
@@ -62,14 +62,14 @@ class SegmentSweeper:
             except OSError:
                 # Somebody else removed it; what cannot be removed is tried again next time.
                 continue
-        self._known = seen
+        self._stat_by_path = stat_by_path
         return counter, sum(size_by_inode.values())
 
     def _find_trailer(
-        self, entry: os.DirEntry[str], found: os.stat_result
+        self, entry: os.DirEntry[str], file_stat: os.stat_result
     ) -> SegmentTrailer | None:
-        inode, changed, trailer = self._known.get(entry.path, (0, 0, None))
-        if (inode, changed) == (found.st_ino, found.st_mtime_ns):
+        inode, changed_ns, trailer = self._stat_by_path.get(entry.path, (0, 0, None))
+        if (inode, changed_ns) == (file_stat.st_ino, file_stat.st_mtime_ns):
             return trailer
         return (
             None

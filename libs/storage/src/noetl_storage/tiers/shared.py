@@ -72,14 +72,14 @@ class SharedTier:
 
     async def find_copy(self, ref: PayloadRef) -> bytes | None:
         """Return content whose digest was checked, or None on any doubt."""
-        opened = self._open_segment(ref)
-        if opened is None:
+        segment = self._open_segment(ref)
+        if segment is None:
             return None
-        is_short = opened.length <= _AT_ONCE_BYTES
+        is_short = segment.length <= _AT_ONCE_BYTES
         data = (
-            _read_segment(opened, ref)
+            _read_segment(segment, ref)
             if is_short
-            else await asyncio.to_thread(_read_segment, opened, ref)
+            else await asyncio.to_thread(_read_segment, segment, ref)
         )
         if data is None:
             # A damaged segment must not be read: the next reader that needs it makes a new one.
@@ -92,16 +92,18 @@ class SharedTier:
         The mapping lasts as long as the buffer, also when the segment is removed meanwhile. Its
         digest is not computed: header, length and trailer must fit.
         """
-        opened = self._open_segment(ref)
-        if opened is None:
+        segment = self._open_segment(ref)
+        if segment is None:
             return None
         try:
-            mapped = mmap.mmap(opened.descriptor, HEADER_BYTES + opened.length, prot=mmap.PROT_READ)
+            mapping = mmap.mmap(
+                segment.descriptor, HEADER_BYTES + segment.length, prot=mmap.PROT_READ
+            )
         except (OSError, ValueError):
             return None
         finally:
-            os.close(opened.descriptor)
-        return pa.py_buffer(mapped).slice(HEADER_BYTES, opened.length)
+            os.close(segment.descriptor)
+        return pa.py_buffer(mapping).slice(HEADER_BYTES, segment.length)
 
     async def keep_copy(self, ref: PayloadRef, data: bytes) -> bool:
         """Copy stored content into a segment; False when there is no room or the place fails."""
@@ -119,11 +121,11 @@ class SharedTier:
 
     def tend_segments(self, *, interval_s: float) -> Counter[str]:
         """Remove this process's expired segments; sweep when nobody of this node has lately."""
-        removed = self._remove_expired()
+        removed_counts = self._remove_expired()
         now_s = self._clock.now().timestamp()
         if segment_directory.is_sweep_due(self._place.parent, now_s=now_s, interval_s=interval_s):
-            removed += self.sweep_node()
-        return removed
+            removed_counts += self.sweep_node()
+        return removed_counts
 
     def sweep_node(self) -> Counter[str]:
         """Remove what the dead and the expired left on this node; return how many, by reason."""
@@ -135,8 +137,8 @@ class SharedTier:
         )
 
         def sweep_and_measure() -> int:
-            removed, size = self._sweeper.sweep_segments(moment)
-            removed_counts.update(removed)
+            swept_counts, size = self._sweeper.sweep_segments(moment)
+            removed_counts.update(swept_counts)
             return size
 
         if not self._budget.recount_bytes(sweep_and_measure):
@@ -179,10 +181,10 @@ class SharedTier:
             )
         except OSError:
             return None
-        opened = self._check_segment(descriptor, ref)
-        if opened is None:
+        segment = self._check_segment(descriptor, ref)
+        if segment is None:
             os.close(descriptor)
-        return opened
+        return segment
 
     def _is_hint_valid(self, ref: PayloadRef) -> bool:
         """Tell whether a hint speaks of this node and of now; it can only ever say no."""
@@ -273,35 +275,37 @@ class SharedTier:
         return True
 
 
-def read_mapped_table(mapped: Any) -> Any:
+def read_mapped_table(buffer: Any) -> Any:
     """Read an Arrow stream in a buffer as a table that shares its memory; None if it is none.
 
     A schema and batches that do not fit the buffer are refused; the values are not looked at.
     """
     try:
-        table = pa.ipc.open_stream(pa.BufferReader(mapped)).read_all()
+        table = pa.ipc.open_stream(pa.BufferReader(buffer)).read_all()
         table.validate()
     except (OSError, pa.ArrowException):
         return None
     return table
 
 
-def _read_segment(opened: _OpenSegment, ref: PayloadRef) -> bytes | None:
+def _read_segment(segment: _OpenSegment, ref: PayloadRef) -> bytes | None:
     try:
-        data = os.pread(opened.descriptor, opened.length, HEADER_BYTES)
-        while 0 < len(data) < opened.length:
-            piece = os.pread(opened.descriptor, opened.length - len(data), HEADER_BYTES + len(data))
+        data = os.pread(segment.descriptor, segment.length, HEADER_BYTES)
+        while 0 < len(data) < segment.length:
+            piece = os.pread(
+                segment.descriptor, segment.length - len(data), HEADER_BYTES + len(data)
+            )
             if not piece:
                 return None
             data += piece
     except OSError:
         return None
     finally:
-        os.close(opened.descriptor)
+        os.close(segment.descriptor)
     return data if codec.digest_hex(data) == ref.sha256 else None
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
+    unwritten = memoryview(data)
+    while unwritten:
+        unwritten = unwritten[os.write(descriptor, unwritten) :]

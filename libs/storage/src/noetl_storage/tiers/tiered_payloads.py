@@ -38,8 +38,8 @@ class TieredPayloads:
         self._watch = watch
         self._shared = shared
         self._disk = disk
-        far: list[Tier] = [tier for tier in (shared, disk) if tier is not None]
-        self._tiers: list[Tier] = [*near, *far]
+        node_tiers: list[Tier] = [tier for tier in (shared, disk) if tier is not None]
+        self._tiers: list[Tier] = [*near, *node_tiers]
 
     async def put_payload(
         self,
@@ -67,7 +67,7 @@ class TieredPayloads:
     async def read_payload(self, ref: PayloadRef) -> bytes:
         """Return content whose digest was checked; raises `PayloadMissing`, `PayloadCorrupt`."""
         tiers: list[Tier] = []
-        started = perf_counter()
+        started_s = perf_counter()
         for tier in self._tiers:
             data = await tier.find_copy(ref)
             self._watch.note_read(tier.name, is_hit=data is not None, count_bytes=len(data or b""))
@@ -78,7 +78,7 @@ class TieredPayloads:
         else:
             data, source = await self._store.read_payload(ref), TierName.STORE
             self._watch.note_read(TierName.STORE, is_hit=True, count_bytes=len(data))
-        self._watch.note_resolution(source, duration_s=perf_counter() - started)
+        self._watch.note_resolution(source, duration_s=perf_counter() - started_s)
         await self._keep_in_tiers(ref, data, tiers)
         return data
 
@@ -97,18 +97,18 @@ class TieredPayloads:
         """
         if self._shared is None:
             return None
-        mapped = self._shared.map_bytes(ref)
-        if is_verified and mapped is not None:
+        buffer = self._shared.map_bytes(ref)
+        if is_verified and buffer is not None:
             # Of the very bytes that are mapped: the name may lead to others by now.
-            is_sound = await asyncio.to_thread(codec.digest_hex, mapped) == ref.sha256
-            mapped = mapped if is_sound else None
-        table = None if mapped is None else read_mapped_table(mapped)
+            is_sound = await asyncio.to_thread(codec.digest_hex, buffer) == ref.sha256
+            buffer = buffer if is_sound else None
+        table = None if buffer is None else read_mapped_table(buffer)
         if table is not None and ref.schema_digest not in {
             None,
             encoding.digest_schema(table.schema),
         }:
             table = None
-        count_bytes = 0 if table is None else mapped.size
+        count_bytes = 0 if table is None else buffer.size
         self._watch.note_read(TierName.SHARED, is_hit=table is not None, count_bytes=count_bytes)
         return table
 
@@ -119,11 +119,11 @@ class TieredPayloads:
         It lies on the disk tier, or in a temporary directory where there is none.
         """
         async with AsyncExitStack() as stack:
-            lent = await self._lend_from_disk(ref, stack)
-            if lent is None:
-                lent = stack.enter_context(hold_scratch_folder("lent")) / "payload"
-                await _write_stream(lent, self.stream_payload(ref))
-            yield lent
+            path = await self._lend_from_disk(ref, stack)
+            if path is None:
+                path = stack.enter_context(hold_scratch_folder("lent")) / "payload"
+                await _write_stream(path, self.stream_payload(ref))
+            yield path
 
     async def has_payload(self, ref: PayloadRef) -> bool:
         """Tell whether the store has the content."""

@@ -22,11 +22,14 @@ _Owner = tuple[TenantId, OrganizationId]
 class NoRole(Exception):  # noqa: N818 - it is an answer
     """A principal has no role where it wants to act, or does not say where."""
 
-    def __init__(self, code: str, detail: str, hint: str) -> None:
+    def __init__(
+        self, code: str, detail: str, hint: str, *, principal: Principal | None = None
+    ) -> None:
         super().__init__(detail)
         self.code = code
         self.detail = detail
         self.hint = hint
+        self.principal = principal
 
 
 class AccessResolver:
@@ -60,7 +63,7 @@ class AccessResolver:
         owner = self._choose_owner(principal, bindings, tenant, organization)
         grants = select_grants(bindings, *owner)
         if not grants:
-            raise _build_no_role_error(principal, owner)
+            raise _build_no_role_error(principal, tenant, organization)
         return Access(
             principal=principal, tenant_id=owner[0], organization_id=owner[1], grants=grants
         )
@@ -121,7 +124,7 @@ class AccessResolver:
                 OrganizationId(organization or principal.home[1]),
             )
             if chosen != principal.home:
-                raise _build_no_role_error(principal, chosen)
+                raise _build_no_role_error(principal, tenant, organization)
             return chosen
         owners = {(binding.tenant_id, binding.organization_id) for binding in bindings}
         named = {
@@ -130,10 +133,8 @@ class AccessResolver:
             if tenant in (None, owner[0])
             and (organization is None or owner[1] in (organization, ALL_ORGANIZATIONS))
         }
-        home_tenant, home_organization = self._home
         if not named:
-            wanted = tenant or home_tenant, organization or home_organization
-            raise _build_no_role_error(principal, (TenantId(wanted[0]), OrganizationId(wanted[1])))
+            raise _build_no_role_error(principal, tenant, organization)
         # The one where a role was given first, so that nobody's later binding leads elsewhere.
         chosen_tenant, chosen_organization = min(
             (_rank_binding(binding), (binding.tenant_id, binding.organization_id))
@@ -142,7 +143,7 @@ class AccessResolver:
         )[1]
         if chosen_organization != ALL_ORGANIZATIONS:
             return chosen_tenant, chosen_organization
-        return chosen_tenant, OrganizationId(organization or home_organization)
+        return chosen_tenant, OrganizationId(organization or self._home[1])
 
     def _build_owner_access(
         self, principal: Principal, tenant: str | None, organization: str | None
@@ -170,9 +171,21 @@ def _rank_binding(binding: RoleBinding) -> tuple[datetime, int]:
     return binding.created_at or datetime.min.replace(tzinfo=UTC), int(binding.binding_id)
 
 
-def _build_no_role_error(principal: Principal, owner: _Owner) -> NoRole:
+def _build_no_role_error(
+    principal: Principal, tenant: str | None, organization: str | None
+) -> NoRole:
+    """Say where a principal has no role, by the names that it gave.
+
+    No tenant is looked up for it: one that does not exist is answered as one of others.
+    """
+    named = [
+        f"{what} {name[:80]!r}"
+        for what, name in (("tenant", tenant), ("organization", organization))
+        if name is not None
+    ]
     return NoRole(
         "no_role",
-        f"{principal.name} has no role in tenant {owner[0][:80]!r}, organization {owner[1][:80]!r}",
+        f"{principal.name} has no role in {', '.join(named) or 'any tenant'}",
         "an administrator gives roles: noetl role grant",
+        principal=principal,
     )

@@ -304,6 +304,7 @@ def _build_account(key: ApiKey, via: Via) -> Principal:
         issuer=LOCAL_ISSUER,
         via=via,
         key_prefix=key.key_prefix,
+        maker=key.known_maker,
         home=(TenantId(key.tenant_id), OrganizationId(key.organization_id)),
         expires_at=key.expires_at,
     )

@@ -14,9 +14,9 @@ from noetl_planner.identity.permissions import PERMISSIONS_BY_ROLE, Permission, 
 class Principal(Struct, frozen=True, kw_only=True):
     """Who asks, as far as a token, a key or a session proved it.
 
-    `home` is the only organization that an API key opens. `has_all_roles` is for the owner of the
-    installation, and for everybody where authentication is off. `groups_at` is when the provider
-    gave the groups.
+    `home` is the only organization that an API key opens, and `maker` who made the key.
+    `has_all_roles` is for the owner of the installation, and for everybody where authentication is
+    off. `groups_at` is when the provider gave the groups.
     """
 
     kind: ActorKind
@@ -27,6 +27,7 @@ class Principal(Struct, frozen=True, kw_only=True):
     groups: tuple[str, ...] = ()
     groups_at: datetime | None = None
     key_prefix: str = ""
+    maker: Actor | None = None
     home: tuple[TenantId, OrganizationId] | None = None
     has_all_roles: bool = False
     expires_at: datetime | None = None
@@ -40,6 +41,7 @@ class Principal(Struct, frozen=True, kw_only=True):
             issuer=self.issuer,
             via=self.via,
             key_prefix=self.key_prefix,
+            maker=self.maker,
         )
 
 

@@ -210,6 +210,18 @@ RULES: dict[tuple[str, str], RouteRule] = {
     ("POST", "/api/frames/{frame_id}/commit"): _WORK,
 }
 
+# What a tenant begins with. Who may act in every tenant is told of all other routes that there is
+# no such tenant: a name that was mistyped would look like a tenant with nothing in it.
+MAKING_TENANTS = frozenset(
+    {
+        ("POST", "/api/roles"),
+        ("POST", "/api/keys"),
+        ("POST", "/api/credentials"),
+        ("POST", "/api/catalog/register"),
+        ("POST", "/api/catalog/register/folder"),
+    }
+)
+
 
 def find_rule(method: str, path: str) -> RouteRule | None:
     """Return the rule of a route; of `OPTIONS`, which lists methods, who is signed in may know."""

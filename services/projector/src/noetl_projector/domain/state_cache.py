@@ -39,40 +39,42 @@ class StateCache:
     """Least recently used goes first; dropping any of it changes nothing but time."""
 
     def __init__(self, *, states_max: int, bytes_max: int) -> None:
-        self._held: OrderedDict[ExecutionId, ProjectedState] = OrderedDict()
+        self._state_by_execution: OrderedDict[ExecutionId, ProjectedState] = OrderedDict()
         self._states_max = states_max
         self._bytes_max = bytes_max
         self.bytes = 0
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._state_by_execution)
 
     def __iter__(self) -> Iterator[ExecutionId]:
-        return iter(self._held)
+        return iter(self._state_by_execution)
 
     def find_state(self, execution_id: ExecutionId) -> ProjectedState | None:
         """Return a state and count it as used."""
-        projected_state = self._held.get(execution_id)
+        projected_state = self._state_by_execution.get(execution_id)
         if projected_state is not None:
-            self._held.move_to_end(execution_id)
+            self._state_by_execution.move_to_end(execution_id)
         return projected_state
 
     def put_state(self, projected_state: ProjectedState) -> None:
         """Keep a state."""
         self.drop_state(projected_state.state.execution_id)
-        self._held[projected_state.state.execution_id] = projected_state
+        self._state_by_execution[projected_state.state.execution_id] = projected_state
         self.bytes += projected_state.bytes
 
     def drop_state(self, execution_id: ExecutionId) -> None:
         """Forget a state."""
-        projected_state = self._held.pop(execution_id, None)
+        projected_state = self._state_by_execution.pop(execution_id, None)
         if projected_state is not None:
             self.bytes -= projected_state.bytes
 
     def enforce_bounds(self, touched: Iterable[ExecutionId]) -> None:
         """Weigh what may have grown, drop the least recently used until the bounds hold."""
         for execution_id in touched:
-            if execution_id in self._held:
-                self.bytes += self._held[execution_id].measure_growth()
-        while self._held and (len(self._held) > self._states_max or self.bytes > self._bytes_max):
-            self.drop_state(next(iter(self._held)))
+            if execution_id in self._state_by_execution:
+                self.bytes += self._state_by_execution[execution_id].measure_growth()
+        while self._state_by_execution and (
+            len(self._state_by_execution) > self._states_max or self.bytes > self._bytes_max
+        ):
+            self.drop_state(next(iter(self._state_by_execution)))

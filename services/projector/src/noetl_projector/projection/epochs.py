@@ -108,9 +108,9 @@ class ShardEpochs:
 
     def forget_tried(self, executions: Iterable[ExecutionId]) -> None:
         """Note that these need not be tried again for what an earlier process had set aside."""
-        done = set(executions)
+        tried_executions = set(executions)
         self._set_aside = [
-            execution_id for execution_id in self._set_aside if execution_id not in done
+            execution_id for execution_id in self._set_aside if execution_id not in tried_executions
         ]
 
     def show_epoch_age(self) -> None:

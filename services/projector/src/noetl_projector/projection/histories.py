@@ -107,9 +107,11 @@ class HistoryLoader:
 
     async def keep_snapshot(self, projected_state: ProjectedState) -> None:
         """Keep a snapshot of a projected state."""
-        taken = snapshot.build_snapshot(projected_state.state)
-        await self._snapshots.put_snapshot(taken)
-        await self._past.keep_snapshot(taken, spacing_versions=taken.version // PAST_SNAPSHOTS_MAX)
+        state_snapshot = snapshot.build_snapshot(projected_state.state)
+        await self._snapshots.put_snapshot(state_snapshot)
+        await self._past.keep_snapshot(
+            state_snapshot, spacing_versions=state_snapshot.version // PAST_SNAPSHOTS_MAX
+        )
         projected_state.remembered = projected_state.state.version
 
     async def _restore_snapshot(

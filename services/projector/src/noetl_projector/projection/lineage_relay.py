@@ -99,9 +99,9 @@ class LineageRelay:
                 group.create_task(self._deliver_rows(gate, list(rows)))
                 for _, rows in groupby(waiting, key=lambda row: row.execution_id)
             ]
-        taken = [task.result() for task in tasks]
-        self._update_backoff(has_failed=None in taken)
-        return sum(count or 0 for count in taken)
+        delivered_counts = [task.result() for task in tasks]
+        self._update_backoff(has_failed=None in delivered_counts)
+        return sum(count or 0 for count in delivered_counts)
 
     def _list_shards(self) -> list[tuple[int, int]]:
         policy = self._policy
@@ -125,7 +125,7 @@ class LineageRelay:
 
     async def _record_pages(self, behind: LineageBehind) -> int:
         lineage = _load_lineage(behind)
-        total, after = 0, behind.kept
+        total, after = 0, behind.kept_version
         for _ in range(self._policy.pages_max):
             until = min(after + self._policy.page_versions, behind.head)
             envelopes = await self._stores.histories.read_steps(
@@ -176,7 +176,7 @@ class LineageRelay:
         self, gate: asyncio.Semaphore, rows: Iterable[UndeliveredRow]
     ) -> int | None:
         """Deliver rows of one execution; None when the receiver was not to be had."""
-        taken = 0
+        delivered_count = 0
         async with gate:
             for row in rows:
                 try:
@@ -191,8 +191,8 @@ class LineageRelay:
                     await pass_failpoint(Failpoint.PROJECTOR_LINEAGE_DELIVERED)
                     await self._stores.rows.settle_row(row)
                     _count_deliveries("delivered")
-                    taken += 1
-        return taken
+                    delivered_count += 1
+        return delivered_count
 
     async def _settle_refused(self, row: UndeliveredRow, failure: LineageRefused) -> None:
         log.error("lineage refused", execution_id=row.execution_id, reason=str(failure))
@@ -222,7 +222,7 @@ def _build_position(behind: LineageBehind, version: int) -> LineageBehind:
         tenant_id=behind.tenant_id,
         organization_id=behind.organization_id,
         head=behind.head,
-        kept=version,
+        kept_version=version,
         state=None,
     )
 

@@ -54,8 +54,8 @@ class ProjectionTally(Struct, kw_only=True):
 
     def view_counts(self) -> dict[str, Any]:
         """Return everything as plain values."""
-        shown: dict[str, Any] = msgspec.to_builtins(self)
-        return shown
+        counts_by_name: dict[str, Any] = msgspec.to_builtins(self)
+        return counts_by_name
 
 
 log = structlog.get_logger(__name__)

@@ -46,8 +46,8 @@ class WorkerDepartures:
             server: at for server, at in seen_at.items() if now_s - at < SERVER_REMEMBERED_S
         }
         is_same = self._servers <= report.servers
-        left = self._open - report.connections if is_same else frozenset()
-        for connection in left:
+        closed_connections = self._open - report.connections if is_same else frozenset()
+        for connection in closed_connections:
             if self._is_of_worker(connection):
                 self._gone_since[connection] = now_s
         self._open, self._servers = report.connections, report.servers

@@ -85,15 +85,19 @@ class Scheduler:
             first = owed.fire[0] if owed.fire else owed.next_at
             await self._pass_over_times(schedule, owed.passed, PASSED, next_at=first)
             schedule = structs.replace(schedule, next_at=first)
-        fired = 0
+        fired_count = 0
         for place, nominal_at in enumerate(owed.fire):
             after = owed.fire[place + 1] if place + 1 < len(owed.fire) else owed.next_at
-            begun = await self._fire_schedule(schedule, nominal_at, after, ExecutionId(mint()))
-            fired += begun is not None
-            schedule = structs.replace(
-                schedule, next_at=after, last_execution_id=begun or schedule.last_execution_id
+            execution_id = await self._fire_schedule(
+                schedule, nominal_at, after, ExecutionId(mint())
             )
-        return fired
+            fired_count += execution_id is not None
+            schedule = structs.replace(
+                schedule,
+                next_at=after,
+                last_execution_id=execution_id or schedule.last_execution_id,
+            )
+        return fired_count
 
     async def _fire_schedule(
         self,
@@ -112,18 +116,18 @@ class Scheduler:
             routes=self._limits.routes,
             producer=PRODUCER,
         )
-        begun = await self._schedules.fire_schedule(
+        fired_id = await self._schedules.fire_schedule(
             schedule, nominal_at=nominal_at, next_at=next_at, request=request
         )
-        if begun is not None:
+        if fired_id is not None:
             instruments.add_to_counter(names.SCHEDULE_TIMES, labels={names.OUTCOME: FIRED})
             log.info(
                 "schedule fired",
                 schedule=schedule.name,
                 nominal_at=nominal_at.isoformat(),
-                execution_id=begun,
+                execution_id=fired_id,
             )
-        return begun
+        return fired_id
 
     async def _pass_over_times(
         self, schedule: Schedule, times: int, outcome: str, *, next_at: datetime | None

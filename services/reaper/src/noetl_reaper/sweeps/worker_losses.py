@@ -106,8 +106,10 @@ class WorkerLossWatch:
 
     async def _look_after(self, departed: list[OpenConnection], now_s: float) -> None:
         """Report what nobody holds in this look and the one before."""
-        held = await self._roll.call_workers(self._departures.list_expected_hosts(departed))
-        if held is None:
+        held_sequences = await self._roll.call_workers(
+            self._departures.list_expected_hosts(departed)
+        )
+        if held_sequences is None:
             self._suspects = None
             late_s = self._policy.grace_s + self._policy.lease_s
             self._departures.forget_departed(
@@ -117,7 +119,7 @@ class WorkerLossWatch:
         unheld = {
             message.sequence: message.data
             async for message in self._messages.iterate_unsettled()
-            if message.sequence not in held
+            if message.sequence not in held_sequences
         }
         if self._suspects is None:
             self._suspects = set(unheld)
@@ -189,7 +191,7 @@ class _RollCall:
             silent = sorted({worker_id for worker_id, _ in expected - self._held_by_host.keys()})
             log.info("workers do not say what they hold", workers=silent)
             return None
-        return {sequence for held in self._held_by_host.values() for sequence in held}
+        return {sequence for sequences in self._held_by_host.values() for sequence in sequences}
 
     def take_answer(self, subject: str, data: bytes) -> None:
         """Take an answer that came under the subject of its pool and worker, and no other."""

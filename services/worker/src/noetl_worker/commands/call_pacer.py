@@ -80,15 +80,15 @@ class _WaitingQueue:
     def __init__(self, name: str) -> None:
         self.name = name
         self.lock = asyncio.Lock()
-        self.waiting: deque[_Ticket] = deque()
+        self.tickets: deque[_Ticket] = deque()
         self.revision = 0
         self.tat = 0.0
 
     def hand_out_times(self, times: list[float]) -> None:
         """Give the first in the queue their times; those of calls that left meanwhile are lost."""
-        for time, ticket in zip(times, list(self.waiting), strict=False):
+        for time, ticket in zip(times, list(self.tickets), strict=False):
             ticket.at = time
-            self.waiting.popleft()
+            self.tickets.popleft()
 
 
 class CallPacer:
@@ -108,9 +108,9 @@ class CallPacer:
         """
         digest = codec.digest_hex(limit.key.encode())[:_DIGEST_CHARACTERS]
         name = subjects.build_limit_subject(command.tenant_id, command.organization_id, digest)
-        queue, started = self._get_queue(name), self._clock.monotonic_s()
+        queue, started_s = self._get_queue(name), self._clock.monotonic_s()
         ticket = _Ticket()
-        queue.waiting.append(ticket)
+        queue.tickets.append(ticket)
         try:
             async with asyncio.timeout(HELD_S_MAX):
                 await self._wait_for_time(queue, ticket, limit.pace, may_leave=may_leave)
@@ -121,8 +121,8 @@ class CallPacer:
             raise ToolFailure(build_error("rate_limit", text, code="RATE_LIMIT_WAIT")) from None
         finally:
             if ticket.at is None:
-                queue.waiting.remove(ticket)
-        waited_s = self._clock.monotonic_s() - started
+                queue.tickets.remove(ticket)
+        waited_s = self._clock.monotonic_s() - started_s
         instruments.add_to_counter(names.RATE_LIMITED_CALLS)
         instruments.add_to_counter(names.RATE_LIMIT_WAITED, waited_s)
         return waited_s
@@ -137,7 +137,7 @@ class CallPacer:
                     rest_s = await self._request_times(queue, pace)
             if may_leave and ticket.at is None:
                 # Those who stand before it have their turns first.
-                turn_s = rest_s + queue.waiting.index(ticket) * pace.interval_s
+                turn_s = rest_s + queue.tickets.index(ticket) * pace.interval_s
                 if turn_s > LEAVE_AFTER_S:
                     raise LongWait(turn_s)
             # Others ask at the same moment: without the noise they would meet again.
@@ -145,16 +145,16 @@ class CallPacer:
 
     async def _request_times(self, queue: _WaitingQueue, pace: CallRate) -> float:
         """Take times for all who wait; return how long to rest when there were none."""
-        granted = admission.grant_calls(
+        call_grant = admission.grant_calls(
             pace,
             tat=queue.tat,
             now=self._read_timestamp(),
-            wanted=len(queue.waiting),
+            calls=len(queue.tickets),
             horizon_s=HORIZON_S,
         )
-        if not granted.times:
-            return granted.rest_s
-        data = codec.encode_json({"tat": granted.tat})
+        if not call_grant.times:
+            return call_grant.rest_s
+        data = codec.encode_json({"tat": call_grant.tat})
         try:
             revision = await self._registers.swap_value(queue.name, data, revision=queue.revision)
             if revision is None:
@@ -163,8 +163,8 @@ class CallPacer:
                 return _CONTENDED_S * identity.draw_noise()
         except MessagingUnavailable:
             return _UNREACHED_S
-        queue.revision, queue.tat = revision, granted.tat
-        queue.hand_out_times(granted.times)
+        queue.revision, queue.tat = revision, call_grant.tat
+        queue.hand_out_times(call_grant.times)
         return 0.0
 
     async def _read_shared(self, queue: _WaitingQueue) -> None:
@@ -182,7 +182,7 @@ class CallPacer:
                 (
                     waiting_queue
                     for waiting_queue in self._queues.values()
-                    if not waiting_queue.waiting
+                    if not waiting_queue.tickets
                 ),
                 None,
             )
@@ -228,8 +228,8 @@ def render_limit(limit: CompiledLimit, scope: Any, step: str, task: str) -> Call
     return CallLimit(key=text, pace=CallRate(interval_s=per_s / rate, burst=burst))
 
 
-def _build_limit_failure(why: str) -> ToolFailure:
-    return ToolFailure(build_error("validation", f"field 'spec.rate_limit': {why}"))
+def _build_limit_failure(reason: str) -> ToolFailure:
+    return ToolFailure(build_error("validation", f"field 'spec.rate_limit': {reason}"))
 
 
 def _decode_tat(data: bytes) -> float:

@@ -58,9 +58,9 @@ class CommandContext:
         self.command = command
         self.workload = workload
         self.iterator = iterator
-        self._loaded: dict[str, Any] = {}
+        self._value_by_digest: dict[str, Any] = {}
         self._is_repeated = _is_repeated(command)
-        self.find = result_envelope.make_payload_finder(self._loaded)
+        self.find = result_envelope.make_payload_finder(self._value_by_digest)
         self.ctx = ctx_references.view_ctx(ctx, self.find)
         self.steps = {
             name: self._build_step_view(name, step_result)
@@ -139,7 +139,7 @@ class CommandContext:
     def build_chunk_names(self, chunk: Chunk) -> dict[str, Any]:
         """Name a chunk of another step's stream, its rows unloaded."""
         return output_view.build_chunk_names(
-            chunk, result_envelope.make_payload_finder(self._loaded)
+            chunk, result_envelope.make_payload_finder(self._value_by_digest)
         )
 
     def build_unit_scope(
@@ -169,15 +169,15 @@ class CommandContext:
         for _ in range(_LOADS_MAX):
             try:
                 return render()
-            except PayloadNeeded as needed:
-                reference = needed.stored.reference
+            except PayloadNeeded as request:
+                reference = request.stored.reference
                 loaded_bytes += reference.payload_bytes
                 if loaded_bytes > render_limits.WORKER.payload_bytes:
                     text = render_limits.payload_too_large(loaded_bytes, render_limits.WORKER)
-                    raise ToolFailure(build_error("payload_too_large", text)) from needed
-                self._loaded[reference.sha256] = await payloads.load_value(reference)
-            except KeyNeeded as needed:
-                await self.keychain.supply_secret(needed)
+                    raise ToolFailure(build_error("payload_too_large", text)) from request
+                self._value_by_digest[reference.sha256] = await payloads.load_value(reference)
+            except KeyNeeded as request:
+                await self.keychain.supply_secret(request)
         raise ToolFailure(build_error("limit", f"a template names more than {_LOADS_MAX} payloads"))
 
     def _build_step_view(self, name: str, result: StepResult) -> Any:

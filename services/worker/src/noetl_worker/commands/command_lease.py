@@ -44,13 +44,13 @@ class ChunkProgress:
     """How far the planner is with a command's stream, as its hints tell."""
 
     def __init__(self) -> None:
-        self.taken = StreamProgress(received=0, accepted=0)
-        self.wanted = asyncio.Event()
+        self.stream_progress = StreamProgress(received=0, accepted=0)
+        self.hint_wanted = asyncio.Event()
         self._changed = asyncio.Event()
 
     async def listen_for_hints(self, hints: Hints, command_id: str) -> None:
         """Listen for hints once one is wanted; the waiting command asks again for a lost one."""
-        await self.wanted.wait()
+        await self.hint_wanted.wait()
         prefix = subjects.build_chunk_progress_prefix(command_id)
         await receive_hints(
             lambda: hints.subscribe_tokens(prefix),
@@ -64,11 +64,11 @@ class ChunkProgress:
         stream_progress = parse_stream_progress(token)
         if stream_progress is None:
             return
-        received = max(stream_progress.received, self.taken.received)
-        accepted = max(stream_progress.accepted, self.taken.accepted)
+        received = max(stream_progress.received, self.stream_progress.received)
+        accepted = max(stream_progress.accepted, self.stream_progress.accepted)
         latest = StreamProgress(received=received, accepted=accepted)
-        if latest != self.taken:
-            self.taken = latest
+        if latest != self.stream_progress:
+            self.stream_progress = latest
             self._changed.set()
 
     async def wait_for_change(self, wait_s: float) -> bool:

@@ -115,18 +115,18 @@ class FactBatcher:
                 del self._boxes[execution_id]
 
     async def _send_round(self, box: _ExecutionQueue) -> None:
-        ended = box.round = asyncio.Event()
+        round_ended = box.round = asyncio.Event()
         try:
             # Bundles that are ready in the same turn of the loop go with this message.
             await asyncio.sleep(0)
-            taken = _select_fitting(box.bundles)
-            await self._publisher.publish_message(self._build_message(taken))
-            for bundle in taken:
+            fitting_bundles = _select_fitting(box.bundles)
+            await self._publisher.publish_message(self._build_message(fitting_bundles))
+            for bundle in fitting_bundles:
                 bundle.is_stored = True
             box.bundles = [bundle for bundle in box.bundles if not bundle.is_stored]
         finally:
             box.round = None
-            ended.set()
+            round_ended.set()
 
     def _build_message(self, bundles: list[FactBundle]) -> Message:
         first = bundles[0]
@@ -258,8 +258,8 @@ class AttemptReporter:
         self._has_started = False
         self._queued = asyncio.Event()
         self._urgent = asyncio.Event()
-        self._stored = asyncio.Event()
-        self._stored.set()
+        self._all_stored = asyncio.Event()
+        self._all_stored.set()
         self._publishing = asyncio.Lock()
         self.last_report_at = fact_publisher.clock.monotonic_s()
 
@@ -269,7 +269,7 @@ class AttemptReporter:
             if isinstance(fact, _ENDS):
                 self._report_changed_files()
             self._queue.append(fact)
-        self._stored.clear()
+        self._all_stored.clear()
         self.last_report_at = self._publisher.clock.monotonic_s()
         self._queued.set()
         if not lingers:
@@ -290,7 +290,7 @@ class AttemptReporter:
     def report_started(self) -> None:
         """Report that the command has started, unless another fact has reported it."""
         if not self._has_started and not self._queue:
-            self._stored.clear()
+            self._all_stored.clear()
             self._queued.set()
             self._urgent.set()
 
@@ -303,7 +303,7 @@ class AttemptReporter:
 
     async def flush_facts(self) -> None:
         """Return once every queued fact is stored; raises `ReportTooLarge`."""
-        while not self._stored.is_set():
+        while not self._all_stored.is_set():
             await self._publish_queued()
 
     async def _wait_for_more(self) -> None:
@@ -327,7 +327,7 @@ class AttemptReporter:
                 await self._publisher.send_bundle(
                     FactBundle(key=key, command=command, facts=encoded)
                 )
-            self._stored.set()
+            self._all_stored.set()
 
     def _take_next_facts(self) -> list[bytes]:
         """Take as many facts as fit one message; the first that go say that work began."""

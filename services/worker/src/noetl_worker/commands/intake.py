@@ -81,9 +81,13 @@ class Intake:
             for lane in self._list_lanes_in_turn():
                 if room > len(deliveries):
                     free = room - len(deliveries)
-                    came = await self._lanes[lane].fetch_batch(messages_max=free, wait_s=0.0)
-                    self._note_quiet_lane(lane, asked=free, came=len(came))
-                    deliveries += came
+                    lane_deliveries = await self._lanes[lane].fetch_batch(
+                        messages_max=free, wait_s=0.0
+                    )
+                    self._note_quiet_lane(
+                        lane, requested_count=free, received_count=len(lane_deliveries)
+                    )
+                    deliveries += lane_deliveries
         except MessagingUnavailable:
             if not (deliveries or has_some):
                 raise
@@ -126,12 +130,12 @@ class Intake:
     ) -> None:
         """Wait for each lane that is not waited for, as far as there is room."""
         for lane in self._list_idle_lanes():
-            most = 1 if lane in self._quiet else messages_max
-            if most > room:
+            lane_messages_max = 1 if lane in self._quiet else messages_max
+            if lane_messages_max > room:
                 return
-            room -= most
-            task = group.create_task(self._await_deliveries(lane, wait_s, most))
-            self._waits[lane] = _LaneWait(task=task, messages_max=most)
+            room -= lane_messages_max
+            task = group.create_task(self._await_deliveries(lane, wait_s, lane_messages_max))
+            self._waits[lane] = _LaneWait(task=task, messages_max=lane_messages_max)
 
     def _list_lanes_in_turn(self) -> list[int]:
         self._turns += 1
@@ -147,7 +151,11 @@ class Intake:
         for lane in [lane for lane in sorted(self._waits) if self._waits[lane].task.done()]:
             outcome = self._waits[lane].task.result()
             if not isinstance(outcome, Exception):
-                self._note_quiet_lane(lane, asked=self._waits[lane].messages_max, came=len(outcome))
+                self._note_quiet_lane(
+                    lane,
+                    requested_count=self._waits[lane].messages_max,
+                    received_count=len(outcome),
+                )
                 deliveries += outcome
             elif deliveries:
                 # Met again at the next turn: what came before it must not be lost.
@@ -157,9 +165,9 @@ class Intake:
                 raise outcome
         return deliveries
 
-    def _note_quiet_lane(self, lane: int, *, asked: int, came: int) -> None:
+    def _note_quiet_lane(self, lane: int, *, requested_count: int, received_count: int) -> None:
         """Remember which lanes have less than they are asked for."""
-        if came < asked:
+        if received_count < requested_count:
             self._quiet.add(lane)
         else:
             self._quiet.discard(lane)
@@ -204,8 +212,8 @@ class SharedIntake:
             return deliveries
         plenty = sum(intake.plentiful_room for intake in self._intakes.values())
         for intake in self._intakes.values():
-            left = room - self._promised_messages
-            intake.start_waits(group, left, wait_s if free >= plenty else LOOK_S)
+            free_places = room - self._promised_messages
+            intake.start_waits(group, free_places, wait_s if free >= plenty else LOOK_S)
         await wait_for_any_intake(*self._intakes.values(), more_room=more_room)
         return self._take_arrived()
 
@@ -233,24 +241,26 @@ class SharedIntake:
         running = self._running + Counter(
             self._find_share(delivery.subject) for delivery in deliveries
         )
-        hungry, found = set(self._intakes), list[Delivery]()
-        while hungry and len(found) < room:
-            given = allot_places(
-                room - len(found),
-                hungry=hungry,
+        hungry_lanes, ready_deliveries = set(self._intakes), list[Delivery]()
+        while hungry_lanes and len(ready_deliveries) < room:
+            places_by_lane = allot_places(
+                room - len(ready_deliveries),
+                hungry=hungry_lanes,
                 running=running,
                 weights=self._weights,
                 first=self._turns,
             )
-            for name, places in given.items():
+            for name, places in places_by_lane.items():
                 if places:
-                    has_some = bool(deliveries or found)
-                    taken = await self._intakes[name].fetch_ready(places, has_some=has_some)
-                    running[name] += len(taken)
-                    found += taken
-                    if len(taken) < places:
-                        hungry.discard(name)
-        return found
+                    has_some = bool(deliveries or ready_deliveries)
+                    lane_deliveries = await self._intakes[name].fetch_ready(
+                        places, has_some=has_some
+                    )
+                    running[name] += len(lane_deliveries)
+                    ready_deliveries += lane_deliveries
+                    if len(lane_deliveries) < places:
+                        hungry_lanes.discard(name)
+        return ready_deliveries
 
     def _take_arrived(self) -> list[Delivery]:
         """Collect what waiting brought; a failure waits until nothing else came."""

@@ -149,12 +149,12 @@ class OfferIntake:
         subject = subjects.build_grant_subject(command.command_id, command.attempt)
         asked_at = self._publisher.clock.monotonic_s()
         try:
-            async with self._hints.watch_hints(subject) as granted:
+            async with self._hints.watch_hints(subject) as grant_arrived:
                 for number in range(ASKED_TIMES):
                     await self._publish_fact(
                         command, self._publisher.build_started_fact(command), f"asked/{number}"
                     )
-                    if await _wait_for_grant(granted):
+                    if await _wait_for_grant(grant_arrived):
                         return OfferDelivery(command, data, self._publisher, asked_at=asked_at)
             lost = CommandLost(
                 command_id=command.command_id,
@@ -189,10 +189,10 @@ def _is_for_host(command: Command, beat: WorkerHeartbeat) -> bool:
     return command.pool == beat.pool and get_lane_host(command.lane) in beat.lanes
 
 
-async def _wait_for_grant(granted: asyncio.Event) -> bool:
+async def _wait_for_grant(grant_arrived: asyncio.Event) -> bool:
     try:
         async with asyncio.timeout(GRANTED_WITHIN_S):
-            await granted.wait()
+            await grant_arrived.wait()
     except TimeoutError:
         return False
     return True

@@ -178,23 +178,23 @@ class OpenStore:
     @contextmanager
     def translate_errors(self, key: str) -> Iterator[None]:
         """Turn what a reader or writer of an object raises into `DatasetProblem`."""
-        shown = self.address.show_key(key)
+        shown_key = self.address.show_key(key)
         try:
             yield
         except DatasetProblem:
             raise
         except (exceptions.NotFoundError, FileNotFoundError) as problem:
-            raise DatasetProblem("not_found", f"there is nothing at {shown}") from problem
+            raise DatasetProblem("not_found", f"there is nothing at {shown_key}") from problem
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as problem:
-            raise self._build_refusal(shown) from problem
+            raise self._build_refusal(shown_key) from problem
         except (exceptions.BaseError, OSError) as problem:
             kind, reason = classify_store_text(str(problem))
             if kind == "auth":
-                raise self._build_refusal(shown) from problem
-            raise DatasetProblem(kind, f"{shown} cannot be used now: {reason}") from problem
+                raise self._build_refusal(shown_key) from problem
+            raise DatasetProblem(kind, f"{shown_key} cannot be used now: {reason}") from problem
 
-    def _build_refusal(self, shown: str) -> DatasetProblem:
-        text = f"{shown} is refused to credential '{self.address.credential}': check its keys"
+    def _build_refusal(self, shown_key: str) -> DatasetProblem:
+        text = f"{shown_key} is refused to credential '{self.address.credential}': check its keys"
         return DatasetProblem("auth", text)
 
 

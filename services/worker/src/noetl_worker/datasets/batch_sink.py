@@ -119,6 +119,8 @@ def _translate_arrow_errors(plan: SinkPlan) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError) as problem:
-        shown = plan.address.shown_path
-        text = f"{shown} cannot hold these rows as {plan.sink.format}: {problem}: cast the column"
+        shown_path = plan.address.shown_path
+        text = (
+            f"{shown_path} cannot hold these rows as {plan.sink.format}: {problem}: cast the column"
+        )
         raise DatasetProblem("schema", text[:600]) from problem

@@ -36,17 +36,19 @@ _COMPARE = {
 }
 
 
-def build_expression(filters: Sequence[ColumnFilter], schema: pa.Schema, wanted: pa.Schema) -> Any:
+def build_expression(
+    filters: Sequence[ColumnFilter], schema: pa.Schema, read_schema: pa.Schema
+) -> Any:
     """Return the filters as one expression over the columns of a file, None where none fits.
 
-    `wanted` are the columns as they are read: a file that holds another type leaves nothing out.
+    `read_schema` has the columns as they are read: a file of another type leaves nothing out.
     """
     expression = None
     for item in filters:
-        if item.column not in schema.names or item.column not in wanted.names:
+        if item.column not in schema.names or item.column not in read_schema.names:
             continue
         kind = schema.field(item.column).type
-        if kind != wanted.field(item.column).type:
+        if kind != read_schema.field(item.column).type:
             continue
         built = _compare(pc.field(item.column), item, kind)
         if built is not None:

@@ -101,8 +101,8 @@ def _convert_type(column: str, kind: exp.Expression | None) -> pa.DataType:
         )
     data_type = _TYPES.get(kind.this)
     if data_type is None:
-        shown = kind.sql("spark")
-        raise DatasetProblem("validation", f"column '{column}' has the unknown type {shown}")
+        type_text = kind.sql("spark")
+        raise DatasetProblem("validation", f"column '{column}' has the unknown type {type_text}")
     return data_type
 
 
@@ -127,8 +127,8 @@ class TextShape:
             if name in self.fits and not _can_cast(texts, kind):
                 self.fits.discard(name)
         if "decimal" in self.fits:
-            whole = pc.replace_substring_regex(texts, r"^-|\..*$", "")
-            self.whole = max(self.whole, _measure_longest(whole))
+            whole_digits = pc.replace_substring_regex(texts, r"^-|\..*$", "")
+            self.whole = max(self.whole, _measure_longest(whole_digits))
             self.scale = max(
                 self.scale, _measure_longest(pc.replace_substring_regex(texts, r"^[^.]*\.?", ""))
             )

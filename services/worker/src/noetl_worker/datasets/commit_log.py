@@ -96,8 +96,8 @@ class CommitLog:
         try:
             return msgspec.json.decode(self._store.read_object(key), type=DatasetState)
         except msgspec.DecodeError as problem:
-            shown = self._store.address.show_key(key)
-            text = f"the commit {shown} is damaged ({problem}): remove it, or write anew"
+            shown_key = self._store.address.show_key(key)
+            text = f"the commit {shown_key} is damaged ({problem}): remove it, or write anew"
             raise DatasetProblem("parse", text) from problem
 
     def append_commit(self, commit: Commit) -> DatasetState:
@@ -116,8 +116,8 @@ class CommitLog:
             if self._store.create_object(self._build_key(after.number), data):
                 self._finish_commit(after)
                 return after
-        shown = self._store.address.shown_path
-        text = f"{shown}: {_RACES_MAX} others have committed first: run the step again"
+        shown_path = self._store.address.shown_path
+        text = f"{shown_path}: {_RACES_MAX} others have committed first: run the step again"
         raise DatasetProblem("file_conflict", text)
 
     def remove_abandoned(self, now: datetime) -> int:
@@ -148,8 +148,8 @@ class CommitLog:
         }
         paths = [item.path for item in commit.added if item.path not in still_there]
         if paths:
-            shown = self._store.address.shown_path
-            text = f"{shown}: {paths[0]} was removed before its commit: run the step again"
+            shown_path = self._store.address.shown_path
+            text = f"{shown_path}: {paths[0]} was removed before its commit: run the step again"
             raise DatasetProblem("file_conflict", text)
         return DatasetState(
             number=before.number + 1,
@@ -177,9 +177,9 @@ class CommitLog:
             case "overwrite":
                 return [], [item.path for item in visible]
             case "overwrite_partitions":
-                written = {_freeze_values(item.values) for item in commit.added}
-                replaced = [item.path for item in visible if _freeze_values(item.values) in written]
-                return [file for file in before.files if file.path not in set(replaced)], replaced
+                partitions = {_freeze_values(item.values) for item in commit.added}
+                paths = [item.path for item in visible if _freeze_values(item.values) in partitions]
+                return [file for file in before.files if file.path not in set(paths)], paths
             case _:
                 return before.files, []
 
@@ -192,11 +192,11 @@ class CommitLog:
         return f"{self._root}/{LOG_FOLDER}/{number:020d}.json"
 
 
-def refuse_existing(shown: str, path: str) -> None:
+def refuse_existing(shown_path: str, existing_path: str) -> None:
     """Refuse to write where something is; raises `DatasetProblem`."""
     text = (
-        f"{shown} holds data already ({path}): choose output.mode: append, overwrite or "
-        "overwrite_partitions"
+        f"{shown_path} holds data already ({existing_path}): choose output.mode: append, "
+        "overwrite or overwrite_partitions"
     )
     raise DatasetProblem("validation", text)
 
@@ -207,19 +207,19 @@ def list_visible_files(store: OpenStore, root: str, state: DatasetState | None) 
     Names that begin with `_` or `.` are no data, as everywhere.
     """
     state = state or DatasetState()
-    named = {file.path: file for file in state.files}
+    committed_files = {file.path: file for file in state.files}
     hidden = set(state.hidden)
     data_files: list[DataFile] = []
     for key, size, _ in store.list_objects(root):
         path = key.removeprefix(f"{root}/")
-        if path in named:
-            data_files.append(named[path])
+        if path in committed_files:
+            data_files.append(committed_files[path])
         elif path not in hidden and not _OWN_NAME.search(path) and _holds_data(path, size):
             data_files.append(DataFile(path=path, size_bytes=size, values=read_folder_values(path)))
-    if len(data_files) < len(named):
-        missing = min(named.keys() - {data_file.path for data_file in data_files})
-        shown = store.address.show_key(f"{root}/{missing}")
-        text = f"the committed file {shown} is gone: write the dataset anew"
+    if len(data_files) < len(committed_files):
+        missing_path = min(committed_files.keys() - {data_file.path for data_file in data_files})
+        shown_key = store.address.show_key(f"{root}/{missing_path}")
+        text = f"the committed file {shown_key} is gone: write the dataset anew"
         raise DatasetProblem("not_found", text)
     return data_files
 
@@ -255,7 +255,7 @@ def escape_value(text: str | None) -> str:
     """Write a value as the name of a folder, as Hive does; no folder tells "" from null."""
     if text is None:
         return _NULL_FOLDER
-    return _UNSAFE.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), text)
+    return _UNSAFE.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), text)
 
 
 def unescape_value(text: str) -> str | None:
@@ -263,7 +263,7 @@ def unescape_value(text: str) -> str | None:
     if text == _NULL_FOLDER:
         return None
     data = text.encode()
-    plain = re.sub(rb"%([0-9A-Fa-f]{2})", lambda found: bytes([int(found[1], 16)]), data)
+    plain = re.sub(rb"%([0-9A-Fa-f]{2})", lambda match: bytes([int(match[1], 16)]), data)
     return plain.decode("utf-8", "replace")
 
 

@@ -52,7 +52,7 @@ class CsvFile(Struct, frozen=True, kw_only=True):
     `names` are those of the columns of a file that has no header.
     """
 
-    shown: str
+    shown_path: str
     open_file: Callable[[], Any]
     options: CsvOptions
     on_bad_row: BadRow = "fail"
@@ -69,21 +69,21 @@ def read_column_names(file: CsvFile) -> list[str]:
 
 def _read_head(file: CsvFile) -> tuple[list[str], int]:
     """Return the names of the columns, and how many rows are before the data, empty ones too."""
-    skipped, first = next(
+    empty_rows, first = next(
         ((number, row) for number, row in enumerate(_iterate_lines(file)) if row), (0, None)
     )
     if first is None:
         if file.options.header:
-            raise DatasetProblem("parse", f"{file.shown} is empty: a header was expected")
+            raise DatasetProblem("parse", f"{file.shown_path} is empty: a header was expected")
         # An empty line is a row of one column.
         return list(file.names) if len(file.names) == 1 else [], 0
     if not file.options.header:
         return list(file.names) or [f"c{number}" for number in range(1, len(first) + 1)], 0
-    twice = sorted({name for name in first if first.count(name) > 1})
-    if twice:
-        text = f"{file.shown}: the header has several columns named '{twice[0]}'"
+    repeated_names = sorted({name for name in first if first.count(name) > 1})
+    if repeated_names:
+        text = f"{file.shown_path}: the header has several columns named '{repeated_names[0]}'"
         raise DatasetProblem("schema", text)
-    return [name.removeprefix("\ufeff") for name in first], skipped + 1
+    return [name.removeprefix("\ufeff") for name in first], empty_rows + 1
 
 
 def iterate_text_batches(file: CsvFile, rejects: Rejects) -> Iterator[pa.RecordBatch]:
@@ -148,7 +148,7 @@ def iterate_typed_batches(
     missing = [name for name in schema.names if name not in names]
     if missing and names:
         text = (
-            f"{file.shown} has no column '{missing[0]}' of the schema: it has "
+            f"{file.shown_path} has no column '{missing[0]}' of the schema: it has "
             f"{', '.join(names[:20])}"
         )
         raise DatasetProblem("schema", text)
@@ -179,17 +179,17 @@ def _check_quotes(file: CsvFile) -> None:
             except csv.Error as problem:
                 reason = _explain_quote(problem, is_in_line=reader.line_num == line)
                 if reason:
-                    text_shown = f"line {line} of {file.shown} {reason}"
+                    text_shown = f"line {line} of {file.shown_path} {reason}"
                     raise DatasetProblem("parse", text_shown) from problem
             else:
                 if row is None:
                     break
                 if reader.line_num > line and not file.options.multi_line:
-                    place = f"line {line} of {file.shown}"
+                    place = f"line {line} of {file.shown_path}"
                     raise DatasetProblem("parse", f"{place} begins {_SEVERAL_LINES}")
             line = reader.line_num + 1
     if not file.options.multi_line:
-        raise DatasetProblem("parse", f"{file.shown} has {_SEVERAL_LINES}")
+        raise DatasetProblem("parse", f"{file.shown_path} has {_SEVERAL_LINES}")
 
 
 def _explain_quote(problem: csv.Error, *, is_in_line: bool) -> str:
@@ -233,10 +233,10 @@ def _open_reader(
 
 def _open_as_utf8(file: CsvFile) -> Any:
     name = _find_codec(file)
-    opened = file.open_file()
+    file_stream = file.open_file()
     if name in ("utf-8", "ascii"):
-        return opened
-    return pa.transcoding_input_stream(opened, name, "utf-8")
+        return file_stream
+    return pa.transcoding_input_stream(file_stream, name, "utf-8")
 
 
 def _find_codec(file: CsvFile) -> str:
@@ -259,7 +259,11 @@ def _tell_invalid(
         reason = f"{row.actual_columns} values instead of {row.expected_columns}"
         line = lines.find_line(int(row.number or 1) - 1 - skipped)
         rejected = RejectedRow(
-            file=file.shown, line=line, column=None, text=_shorten_text(row.text), reason=reason
+            file=file.shown_path,
+            line=line,
+            column=None,
+            text=_shorten_text(row.text),
+            reason=reason,
         )
         _take_reject(file, rejected, rejects)
     bad.clear()
@@ -267,11 +271,11 @@ def _tell_invalid(
 
 def _take_reject(file: CsvFile, row: RejectedRow, rejects: Rejects) -> None:
     if file.on_bad_row == "fail":
-        where = f"line {row.line} of {row.file}"
+        line_text = f"line {row.line} of {row.file}"
         column = "" if row.column is None else f", column '{row.column}'"
         text = (
-            f"{where}{column}: {row.text!r} ({row.reason}): correct it, or choose on_bad_row: skip "
-            "or divert"
+            f"{line_text}{column}: {row.text!r} ({row.reason}): correct it, or choose "
+            "on_bad_row: skip or divert"
         )
         raise DatasetProblem("schema", text)
     rejects.add_row(row)
@@ -298,7 +302,7 @@ def _build_reject(
     column, kind = place
     text = batch.column(batch.schema.get_field_index(column))[row].as_py()
     return RejectedRow(
-        file=file.shown,
+        file=file.shown_path,
         line=line,
         column=column,
         text=_shorten_text(text or ""),
@@ -342,7 +346,9 @@ def _iterate_row_places(file: CsvFile, *, has_empty: bool) -> Iterator[tuple[int
                 is_header = is_header and not row
                 line = reader.line_num + 1
         except csv.Error as problem:
-            raise DatasetProblem("parse", f"line {line} of {file.shown}: {problem}") from problem
+            raise DatasetProblem(
+                "parse", f"line {line} of {file.shown_path}: {problem}"
+            ) from problem
 
 
 def _iterate_lines(file: CsvFile) -> Iterator[list[str]]:
@@ -352,7 +358,7 @@ def _iterate_lines(file: CsvFile) -> Iterator[list[str]]:
     except UnicodeError as problem:
         raise _build_encoding_problem(file, problem) from problem
     except csv.Error as problem:
-        raise DatasetProblem("parse", f"{file.shown}: {problem}") from problem
+        raise DatasetProblem("parse", f"{file.shown_path}: {problem}") from problem
 
 
 def _open_text(file: CsvFile) -> io.TextIOWrapper:
@@ -385,14 +391,14 @@ def _build_parse_problem(file: CsvFile, problem: Exception) -> DatasetProblem:
     text = str(problem)
     if "straddling" in text:
         reason = f"a row has more than {BLOCK_BYTES} bytes, or a quote is not closed"
-        return DatasetProblem("parse", f"{file.shown}: {reason}")
+        return DatasetProblem("parse", f"{file.shown_path}: {reason}")
     if "UTF8" in text or "UTF-8" in text:
         return _build_encoding_problem(file, problem)
-    return DatasetProblem("parse", f"{file.shown}: {_shorten_text(text)}")
+    return DatasetProblem("parse", f"{file.shown_path}: {_shorten_text(text)}")
 
 
 def _build_encoding_problem(file: CsvFile, problem: Exception) -> DatasetProblem:
-    text = f"{file.shown} is not {file.options.encoding}: name its 'encoding' ({problem})"
+    text = f"{file.shown_path} is not {file.options.encoding}: name its 'encoding' ({problem})"
     return DatasetProblem("parse", text)
 
 

@@ -182,22 +182,22 @@ class DeltaSink:
     def _commit_actions(
         self, table: DeltaTable | None, files: list[DataFile], schema: pa.Schema, report: SinkReport
     ) -> None:
-        added = [self._build_add(file) for file in files]
+        add_actions = [self._build_add(file) for file in files]
         properties = self._build_properties(report)
         if table is None:
             create_table_with_add_actions(
                 _build_uri(self._address),
                 self._convert_schema(schema),
-                added,
+                add_actions,
                 mode="error",
                 partition_by=list(self._sink.partition_by),
                 storage_options=_build_options(self._address, self._account),
                 commit_properties=properties,
             )
             return
-        removed = [self._build_remove(item) for item in self._list_replaced(table, files)]
+        remove_actions = [self._build_remove(item) for item in self._list_replaced(table, files)]
         table.create_write_transaction(
-            [*added, *removed],
+            [*add_actions, *remove_actions],
             "append",
             self._convert_schema(schema),
             partition_by=list(table.metadata().partition_columns),
@@ -209,11 +209,11 @@ class DeltaSink:
             case "overwrite":
                 return _list_files(table)
             case "overwrite_partitions":
-                written = {tuple(sorted(file.values.items())) for file in files}
+                written_partitions = {tuple(sorted(file.values.items())) for file in files}
                 return [
                     file
                     for file in _list_files(table)
-                    if tuple(sorted(file.values.items())) in written
+                    if tuple(sorted(file.values.items())) in written_partitions
                 ]
             case _:
                 return []
@@ -224,12 +224,14 @@ class DeltaSink:
         assert table is not None, "the caller has looked"
         if table.transaction_version(self._identity) is not None:
             return self._find_report(table)
-        shown = self._address.shown_path
-        rows = upserts.read_written(self._store, files, schema, root=self._root, shown=shown)
-        upserts.check_unique_keys(rows, self._sink.key, shown)
+        shown_path = self._address.shown_path
+        rows = upserts.read_written(
+            self._store, files, schema, root=self._root, shown_path=shown_path
+        )
+        upserts.check_unique_keys(rows, self._sink.key, shown_path)
         names = [sql_ident(key) for key in self._sink.key]
         condition = " AND ".join(f"target.{name} = source.{name}" for name in names)
-        report = sink_report.build_report(shown, table.version() + 1, files)
+        report = sink_report.build_report(shown_path, table.version() + 1, files)
         try:
             (
                 table.merge(

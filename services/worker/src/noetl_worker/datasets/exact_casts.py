@@ -61,8 +61,12 @@ def _is_number(kind: pa.DataType) -> bool:
 
 def _check_decimals(column: pa.Array, values: pa.Array, is_same: pa.Array) -> None:
     """Refuse decimals of other digits than a column writes, where it is not known yet."""
-    unsure = pc.indices_nonzero(pc.invert(is_same))
-    pairs = zip(column.take(unsure).to_pylist(), values.take(unsure).to_pylist(), strict=True)
+    doubtful_indexes = pc.indices_nonzero(pc.invert(is_same))
+    pairs = zip(
+        column.take(doubtful_indexes).to_pylist(),
+        values.take(doubtful_indexes).to_pylist(),
+        strict=True,
+    )
     for number, value in pairs:
         if value != _parse_decimal(number):
             raise pa.ArrowInvalid(f"{number} is no {values.type}")

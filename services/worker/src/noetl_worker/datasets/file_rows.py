@@ -30,7 +30,7 @@ from noetl_worker.datasets.problems import DatasetProblem
 BATCH_ROWS = 64 * 1024
 # A JSON document that is one list is decoded as a whole.
 _WHOLE_BYTES_MAX = 64 * 1024 * 1024
-_PACKED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
+_CODEC_BY_SUFFIX = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
 
 
 class FilePiece(Struct, frozen=True, kw_only=True):
@@ -84,7 +84,7 @@ class FileReader:
     def describe_csv(self, file: DataFile) -> CsvFile:
         """Return what reads a file as CSV."""
         return CsvFile(
-            shown=self._build_shown_path(file.path),
+            shown_path=self._build_shown_path(file.path),
             open_file=lambda: self._open_unpacked(file.path),
             options=self._source.csv,
             on_bad_row=self._source.on_bad_row,
@@ -115,13 +115,13 @@ class FileReader:
         Rows that no filter takes may be left out, or not; so may those that a `condition` does not
         take, an expression of Arrow over the columns of `whole`.
         """
-        own = pa.schema([field for field in schema if field.name not in piece.file.values])
+        own_schema = pa.schema([field for field in schema if field.name not in piece.file.values])
         with self._name_file_in_errors(piece.file.path):
             if condition is not None and whole is not None and self._format == "parquet":
                 piece = self._select_groups(piece, condition, whole)
                 if not piece.row_groups:
                     return
-            for batch in self._iterate_own(piece, own, rejects, filters):
+            for batch in self._iterate_own(piece, own_schema, rejects, filters):
                 yield self._add_folders(batch, piece.file, schema)
 
     def list_pieces(self, file: DataFile, *, bytes_max: int) -> list[FilePiece]:
@@ -135,14 +135,14 @@ class FileReader:
         size = 0
         for number in range(about.num_row_groups):
             group = about.row_group(number)
-            packed = sum(
+            group_bytes = sum(
                 group.column(index).total_compressed_size for index in range(group.num_columns)
             )
-            if groups and size + packed > bytes_max:
+            if groups and size + group_bytes > bytes_max:
                 pieces.append(FilePiece(file=file, row_groups=groups, size_bytes=size))
                 groups, size = [], 0
             groups.append(number)
-            size += packed
+            size += group_bytes
         pieces.append(FilePiece(file=file, row_groups=groups, size_bytes=size))
         return pieces
 
@@ -190,8 +190,8 @@ class FileReader:
         for field in whole:
             index = physical.get_field_index(field.name)
             if index >= 0 and physical.field(index).type != field.type:
-                every = [group.id for group in fragment.row_groups]
-                return structs.replace(piece, row_groups=every)
+                group_ids = [group.id for group in fragment.row_groups]
+                return structs.replace(piece, row_groups=group_ids)
         selected = fragment.subset(filter=condition, schema=whole)
         groups = [group.id for group in selected.row_groups]
         return structs.replace(piece, row_groups=groups)
@@ -199,18 +199,18 @@ class FileReader:
     def _open_fragment(self, file: DataFile, row_groups: list[int] | None) -> Any:
         # It loads pandas: only workers that come here pay for that.
         files = importlib.import_module("pyarrow.dataset")
-        opened = self._store.open_object(file.path)
+        file_stream = self._store.open_object(file.path)
         if self._format == "parquet":
-            return files.ParquetFileFormat().make_fragment(opened, row_groups=row_groups)
+            return files.ParquetFileFormat().make_fragment(file_stream, row_groups=row_groups)
         kinds = {"orc": files.OrcFileFormat, "arrow": files.IpcFileFormat}
-        return kinds[self._format]().make_fragment(opened)
+        return kinds[self._format]().make_fragment(file_stream)
 
     def _iterate_documents(self, file: DataFile) -> Iterator[pa.RecordBatch]:
         if self._format == "avro":
             yield from self._iterate_avro(file)
         elif self._format == "ndjson":
-            shown = self._build_shown_path(file.path)
-            for table in json_rows.iterate_tables(self._open_unpacked(file.path), shown):
+            shown_path = self._build_shown_path(file.path)
+            for table in json_rows.iterate_tables(self._open_unpacked(file.path), shown_path):
                 yield from table.combine_chunks().to_batches()
         else:
             yield from self._read_document(file)
@@ -252,9 +252,13 @@ class FileReader:
             yield from pa.Table.from_pylist(rows, schema=schema).to_batches()
 
     def _open_unpacked(self, key: str) -> pa.NativeFile:
-        opened = self._store.open_object(key)
-        packed = next((_PACKED[end] for end in _PACKED if key.lower().endswith(end)), None)
-        return opened if packed is None else pa.CompressedInputStream(opened, packed)
+        file_stream = self._store.open_object(key)
+        codec_name = next(
+            (_CODEC_BY_SUFFIX[end] for end in _CODEC_BY_SUFFIX if key.lower().endswith(end)), None
+        )
+        return (
+            file_stream if codec_name is None else pa.CompressedInputStream(file_stream, codec_name)
+        )
 
     def _add_folders(
         self, batch: pa.RecordBatch, file: DataFile, schema: pa.Schema
@@ -285,26 +289,29 @@ class FileReader:
 
 
 @contextmanager
-def _translate_errors(store: OpenStore, key: str, shown: str, format_: str) -> Iterator[None]:
+def _translate_errors(store: OpenStore, key: str, shown_path: str, format_: str) -> Iterator[None]:
     """Turn what readers raise into `DatasetProblem` that names the file."""
     with store.translate_errors(key):
         try:
             yield
         except SchemaMismatch as problem:
-            raise DatasetProblem("schema", f"{shown}: {problem}") from problem
+            raise DatasetProblem("schema", f"{shown_path}: {problem}") from problem
         except (pa.ArrowException, ValueError, EOFError, OSError) as problem:
             # What the system refuses has a number; what a decoder refuses has none.
             if isinstance(problem, OSError) and problem.errno is not None:
                 raise
-            text = f"{shown} does not read as {format_}: {problem}"
+            text = f"{shown_path} does not read as {format_}: {problem}"
             raise DatasetProblem("parse", text[:600]) from problem
 
 
-def _check_names(schema: pa.Schema, shown: str) -> pa.Schema:
+def _check_names(schema: pa.Schema, shown_path: str) -> pa.Schema:
     """Return a schema whose columns have different names; raises `DatasetProblem`."""
-    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
-    if twice:
-        text = f"{shown} has several columns named '{twice[0]}': write them under different names"
+    repeated_names = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if repeated_names:
+        text = (
+            f"{shown_path} has several columns named '{repeated_names[0]}': write them under "
+            "different names"
+        )
         raise DatasetProblem("schema", text)
     return schema
 
@@ -317,7 +324,7 @@ def _holds_views(kind: pa.DataType) -> bool:
     return any(_holds_views(kind.field(index).type) for index in range(kind.num_fields))
 
 
-def fit_batch(batch: pa.RecordBatch, schema: pa.Schema, shown: str) -> pa.RecordBatch:
+def fit_batch(batch: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBatch:
     """Give a batch the columns and types of a schema; what it lacks is null.
 
     Raises `DatasetProblem` that names the column.
@@ -333,7 +340,7 @@ def fit_batch(batch: pa.RecordBatch, schema: pa.Schema, shown: str) -> pa.Record
             columns.append(exact_casts.cast_column(column, field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
             text = (
-                f"{shown}: column '{field.name}' is {table_schema.format_arrow_type(column.type)}, "
+                f"{path}: column '{field.name}' is {table_schema.format_arrow_type(column.type)}, "
                 f"and {table_schema.format_arrow_type(field.type)} is wanted: {problem}"
             )
             raise DatasetProblem("schema", text) from problem

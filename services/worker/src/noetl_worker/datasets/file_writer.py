@@ -32,7 +32,7 @@ _GROUP_BYTES = 64 * 1024 * 1024
 # Rows that all open files together keep in memory for their next row groups.
 _HELD_BYTES_MAX = 128 * 1024 * 1024
 _SUFFIXES = {"csv": {"gzip": "csv.gz", "zstd": "csv.zst"}, "ndjson": {"gzip": "ndjson.gz"}}
-_PACKED = frozenset({"csv", "ndjson"})
+_PACKED_FORMATS = frozenset({"csv", "ndjson"})
 
 
 class WriteScope(Struct, frozen=True, kw_only=True):
@@ -82,24 +82,24 @@ class DatasetWriter:
         return self._files
 
     def _write_rows(self, values: tuple[str | None, ...], rows: pa.RecordBatch) -> None:
-        opened = self._open.get(values)
-        if opened is None:
+        file = self._open.get(values)
+        if file is None:
             if len(self._open) >= _OPEN_MAX:
                 self._finish_file(next(iter(self._open)))
-            opened = self._open[values] = self._open_file(values)
+            file = self._open[values] = self._open_file(values)
         self._open.move_to_end(values)
-        with self._store.translate_errors(opened.path):
-            opened.write_batch(rows.select(self._schema.names))
-        if opened.size_bytes >= self._sink.file_bytes:
+        with self._store.translate_errors(file.path):
+            file.write_batch(rows.select(self._schema.names))
+        if file.size_bytes >= self._sink.file_bytes:
             self._finish_file(values)
         self._limit_held()
 
     def _limit_held(self) -> None:
         """Write rows of the files that hold most, until all together hold few."""
-        held = sum(item.held_bytes for item in self._open.values())
-        while held > _HELD_BYTES_MAX:
-            largest = max(self._open.values(), key=lambda one: one.held_bytes)
-            held -= largest.held_bytes
+        held_bytes = sum(item.held_bytes for item in self._open.values())
+        while held_bytes > _HELD_BYTES_MAX:
+            largest = max(self._open.values(), key=lambda open_file: open_file.held_bytes)
+            held_bytes -= largest.held_bytes
             with self._store.translate_errors(largest.path):
                 largest.write_held()
 
@@ -125,15 +125,15 @@ class DatasetWriter:
         )
 
     def _finish_file(self, values: tuple[str | None, ...]) -> None:
-        opened = self._open.pop(values)
-        with self._store.translate_errors(opened.path):
-            opened.finish_file()
+        file = self._open.pop(values)
+        with self._store.translate_errors(file.path):
+            file.finish_file()
         self._files.append(
             DataFile(
-                path=opened.path,
-                size_bytes=opened.size_bytes,
-                row_count=opened.row_count,
-                values=opened.values,
+                path=file.path,
+                size_bytes=file.size_bytes,
+                row_count=file.row_count,
+                values=file.values,
             )
         )
 
@@ -181,7 +181,7 @@ class _OpenFile:
         self.values = values
         self.row_count = 0
         self._raw = raw
-        packs = sink.format in _PACKED and sink.compression not in (None, "none")
+        packs = sink.format in _PACKED_FORMATS and sink.compression not in (None, "none")
         self._target: Any = pa.PythonFile(raw, mode="w")
         if packs:
             self._target = pa.CompressedOutputStream(self._target, str(sink.compression))
@@ -218,15 +218,15 @@ class _OpenFile:
 
 class _ParquetWriter:
     def __init__(self, target: Any, schema: pa.Schema, sink: DatasetSink) -> None:
-        packed = sink.compression or "zstd"
-        self._writer = pa.parquet.ParquetWriter(target, schema, compression=packed)
+        compression = sink.compression or "zstd"
+        self._writer = pa.parquet.ParquetWriter(target, schema, compression=compression)
         self._bytes_max = min(_GROUP_BYTES, sink.file_bytes)
-        self._held: list[pa.RecordBatch] = []
+        self._held_batches: list[pa.RecordBatch] = []
         self._rows = self.held_bytes = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write groups of about the same number of rows."""
-        self._held.append(batch)
+        self._held_batches.append(batch)
         self._rows += batch.num_rows
         self.held_bytes += batch.nbytes
         if self._rows >= _GROUP_ROWS or self.held_bytes >= self._bytes_max:
@@ -238,9 +238,9 @@ class _ParquetWriter:
 
     def write_group(self) -> None:
         """Write what is held as one group."""
-        if self._held:
-            self._writer.write_table(pa.Table.from_batches(self._held))
-            self._held, self._rows, self.held_bytes = [], 0, 0
+        if self._held_batches:
+            self._writer.write_table(pa.Table.from_batches(self._held_batches))
+            self._held_batches, self._rows, self.held_bytes = [], 0, 0
 
 
 class _NdjsonWriter:
@@ -272,8 +272,8 @@ def _open_csv(target: Any, schema: pa.Schema, sink: DatasetSink) -> Any:
 
 
 def _open_arrow(target: Any, schema: pa.Schema, sink: DatasetSink) -> Any:
-    packed = sink.compression if sink.compression in ("zstd", "lz4") else None
-    return pa.ipc.new_file(target, schema, options=pa.ipc.IpcWriteOptions(compression=packed))
+    compression = sink.compression if sink.compression in ("zstd", "lz4") else None
+    return pa.ipc.new_file(target, schema, options=pa.ipc.IpcWriteOptions(compression=compression))
 
 
 _ORC_NAMES = {"gzip": "zlib", "none": "uncompressed"}
@@ -281,10 +281,10 @@ _ORC_NAMES = {"gzip": "zlib", "none": "uncompressed"}
 
 class _OrcWriter:
     def __init__(self, target: Any, _: pa.Schema, sink: DatasetSink) -> None:
-        packed = sink.compression or "zstd"
+        compression = sink.compression or "zstd"
         self._writer = pa.orc.ORCWriter(
             target,
-            compression=_ORC_NAMES.get(packed, packed),
+            compression=_ORC_NAMES.get(compression, compression),
         )
 
     def write(self, batch: pa.RecordBatch) -> None:

@@ -216,7 +216,7 @@ class IcebergSink:
         root = self.write_scope.root
         if self._sink.mode == "upsert" and table.current_snapshot() is not None:
             rows = upserts.read_written(
-                self._store, files, schema, root=root, shown=self._name, keeps_folders=True
+                self._store, files, schema, root=root, shown_path=self._name, keeps_folders=True
             )
             upserts.check_unique_keys(rows, self._sink.key, self._name)
             with table.transaction() as transaction:
@@ -244,10 +244,14 @@ class IcebergSink:
             return None
         rows_filter: BooleanExpression | None = None
         for values in {tuple(file.values.items()) for file in files}:
-            whole: BooleanExpression = AlwaysTrue()
+            partition_filter: BooleanExpression = AlwaysTrue()
             for name, text in values:
-                whole = And(whole, _build_equal(name, text, schema.field(name).type))
-            rows_filter = whole if rows_filter is None else Or(rows_filter, whole)
+                partition_filter = And(
+                    partition_filter, _build_equal(name, text, schema.field(name).type)
+                )
+            rows_filter = (
+                partition_filter if rows_filter is None else Or(rows_filter, partition_filter)
+            )
         return rows_filter
 
     def _is_committed(self, table: Table) -> bool:
@@ -364,10 +368,10 @@ def _find_snapshot(table: Table, source: DatasetSource) -> int | None:
     except ValueError as problem:
         reason = f"as_of {text!r:.40} is no version and no moment"
         raise DatasetProblem("validation", reason) from problem
-    found = table.snapshot_as_of_timestamp(int(moment.timestamp() * 1000))
-    if found is None:
+    snapshot_at = table.snapshot_as_of_timestamp(int(moment.timestamp() * 1000))
+    if snapshot_at is None:
         raise DatasetProblem("not_found", f"{table.name()} had no rows at {text}")
-    return found.snapshot_id
+    return snapshot_at.snapshot_id
 
 
 def _build_equal(name: str, text: str | None, kind: pa.DataType) -> BooleanExpression:
@@ -399,15 +403,15 @@ def _build_uri(address: DatasetAddress, path: str | None = None) -> str:
     return f"file://{key}" if address.scheme == "file" else f"s3://{address.bucket}/{key}"
 
 
-def _translate_file(shown: str, problem: Exception) -> DatasetProblem:
+def _translate_file(table_name: str, problem: Exception) -> DatasetProblem:
     """Say what is wrong with a file of a table, its own or one of its metadata."""
     kind, reason = addresses.classify_store_text(str(problem))
     if isinstance(problem, FileNotFoundError):
-        text = f"Iceberg table {shown}: a file that it names is gone ({reason}): bring it back"
+        text = f"Iceberg table {table_name}: a file that it names is gone ({reason}): bring it back"
         return DatasetProblem("not_found", text)
     if isinstance(problem, pa.ArrowException) and kind == "storage_access":
         kind = "parse"
-    return DatasetProblem(kind, f"Iceberg table {shown}: {reason}")
+    return DatasetProblem(kind, f"Iceberg table {table_name}: {reason}")
 
 
 def _translate_catalog(problem: Exception) -> DatasetProblem:

@@ -16,12 +16,12 @@ def load_iceberg() -> Any:
     return _load_module("noetl_worker.datasets.iceberg_table", "Iceberg")
 
 
-def _load_module(module: str, shown: str) -> Any:
+def _load_module(module: str, library_name: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as problem:
         text = (
-            f"{shown} is not installed here: install noetl-worker[lake], "
+            f"{library_name} is not installed here: install noetl-worker[lake], "
             "or run this pool's workers from the image worker-spark"
         )
         raise DatasetProblem("config", text) from problem

@@ -47,11 +47,11 @@ def iterate_source(
     pieces = plan.pieces if condition is None else _select_pieces(plan, whole, condition)
     if plan.state is not None:
         iceberg = lake_loader.load_iceberg()
-        shown = plan.address.shown_path
+        shown_path = plan.address.shown_path
         for batch in iceberg.iterate_files(
             pieces, schema, address=plan.address, account=source.account, state=plan.state
         ):
-            yield fit_batch(batch, schema, shown)
+            yield fit_batch(batch, schema, shown_path)
         return
     reader = FileReader(OpenStore(plan.address, source.account), plan.source, plan.format)
     for piece in pieces:
@@ -93,8 +93,8 @@ def _select_pieces(plan: ReadPlan, schema: pa.Schema, condition: Any) -> list[Fi
         )
         for number, piece in enumerate(plan.pieces)
     ]
-    every = files.FileSystemDataset(fragments, schema, format_, system)
-    return [plan.pieces[int(fragment.path)] for fragment in every.get_fragments(condition)]
+    pieces_dataset = files.FileSystemDataset(fragments, schema, format_, system)
+    return [plan.pieces[int(fragment.path)] for fragment in pieces_dataset.get_fragments(condition)]
 
 
 def _get_expression(piece: FilePiece, schema: pa.Schema) -> Any:

@@ -130,31 +130,36 @@ def _find_files(
 def _find_schema(
     reader: FileReader, source: DatasetSource, source_files: SourceFiles
 ) -> tuple[pa.Schema, str | None]:
-    declared = None
+    declared_types = None
     if source.schema not in (None, "infer", "text"):
-        declared = column_types.parse_ddl(str(source.schema))
-    if source_files.schema is not None and declared is None and source_files.format != "csv":
+        declared_types = column_types.parse_ddl(str(source.schema))
+    if source_files.schema is not None and declared_types is None and source_files.format != "csv":
         return decode_schema(source_files.schema), None
     if not source_files.files:
         if source_files.schema is None:
             raise DatasetProblem("not_found", "the dataset has no files")
         return decode_schema(source_files.schema), None
     if source_files.format == "csv":
-        return _find_csv_schema(reader, source, source_files, declared)
+        return _find_csv_schema(reader, source, source_files, declared_types)
     schema = _find_own_schema(reader, source, source_files)
-    if declared is None:
+    if declared_types is None:
         return _with_folders(schema, source_files, {}), None
-    missing = [name for name in declared if name not in schema.names]
+    missing_columns = [name for name in declared_types if name not in schema.names]
     # Documents may leave a column out; files with columns may not.
-    if source_files.format not in _DOCUMENTS and set(missing) - set(source_files.folder_names):
+    if source_files.format not in _DOCUMENTS and set(missing_columns) - set(
+        source_files.folder_names
+    ):
         known_names = ", ".join(schema.names[:20])
-        text = f"the files have no column '{missing[0]}' of the schema: they have {known_names}"
+        text = (
+            f"the files have no column '{missing_columns[0]}' of the schema: they have "
+            f"{known_names}"
+        )
         raise DatasetProblem("schema", text)
-    listed = [pa.field(name, kind) for name, kind in declared.items()]
-    names = set(declared)
+    declared_fields = [pa.field(name, kind) for name, kind in declared_types.items()]
+    names = set(declared_types)
     return pa.schema(
         [
-            *listed,
+            *declared_fields,
             *(
                 folder
                 for folder in _with_folders(schema, source_files, {})
@@ -191,21 +196,21 @@ def _find_csv_schema(
     reader: FileReader,
     source: DatasetSource,
     source_files: SourceFiles,
-    declared: dict[str, pa.DataType] | None,
+    declared_types: dict[str, pa.DataType] | None,
 ) -> tuple[pa.Schema, str | None]:
     names = reader.read_schema(source_files.files[0]).names
-    if declared is not None:
+    if declared_types is not None:
         if not source.csv.header:
-            _check_count(names, declared)
-        own = [name for name in declared if name not in source_files.folder_names]
-        schema = pa.schema([pa.field(name, declared[name]) for name in own])
-        return _with_folders(schema, source_files, declared), None
+            _check_count(names, declared_types)
+        file_columns = [name for name in declared_types if name not in source_files.folder_names]
+        schema = pa.schema([pa.field(name, declared_types[name]) for name in file_columns])
+        return _with_folders(schema, source_files, declared_types), None
     if source.schema == "text":
         return _with_folders(reader.read_schema(source_files.files[0]), source_files, {}), None
     shapes = {name: TextShape() for name in names}
     for file in source_files.files:
-        described = reader.describe_csv(file)
-        for batch in csv_rows.iterate_text_batches(described, Rejects()):
+        csv_file = reader.describe_csv(file)
+        for batch in csv_rows.iterate_text_batches(csv_file, Rejects()):
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
                 shapes.setdefault(name, TextShape()).add_texts(column)
     kinds = column_types.guess_types(shapes)
@@ -213,18 +218,20 @@ def _find_csv_schema(
     return _with_folders(schema, source_files, {}), column_types.describe_types(list(kinds), kinds)
 
 
-def _check_count(names: list[str], declared: dict[str, pa.DataType]) -> None:
-    if len(names) != len(declared):
-        text = f"the file has {len(names)} columns and no header, the schema has {len(declared)}"
+def _check_count(names: list[str], declared_types: dict[str, pa.DataType]) -> None:
+    if len(names) != len(declared_types):
+        text = (
+            f"the file has {len(names)} columns and no header, the schema has {len(declared_types)}"
+        )
         raise DatasetProblem("schema", text)
 
 
 def _with_folders(
-    schema: pa.Schema, source_files: SourceFiles, declared: Mapping[str, pa.DataType]
+    schema: pa.Schema, source_files: SourceFiles, declared_types: Mapping[str, pa.DataType]
 ) -> pa.Schema:
     """Add the columns of the folders, texts unless a schema says otherwise."""
     for name in source_files.folder_names:
-        field = pa.field(name, declared.get(name, pa.string()))
+        field = pa.field(name, declared_types.get(name, pa.string()))
         index = schema.get_field_index(name)
         if index >= 0:
             schema = schema.remove(index)

@@ -37,7 +37,7 @@ def build_report(
 
 
 def check_columns(
-    shown: str,
+    shown_path: str,
     before: Mapping[str, Any],
     after: Mapping[str, Any],
     *,
@@ -47,7 +47,7 @@ def check_columns(
     for name in {**before, **after}:
         if before.get(name) != after.get(name):
             text = (
-                f"{shown}: column '{name}' is {before.get(name, 'absent')} there, and "
+                f"{shown_path}: column '{name}' is {before.get(name, 'absent')} there, and "
                 f"{after.get(name, 'absent')} in these rows: {way_out}"
             )
             raise DatasetProblem("schema", text)

@@ -84,8 +84,8 @@ def _find_common_format(store: OpenStore, files: Sequence[DataFile]) -> str:
         return "parquet"
     if len(formats) == 1 and None not in formats:
         return str(formats.pop())
-    shown = ", ".join(sorted(str(item or "no known suffix") for item in formats))
-    text = f"the files of {store.address.shown_path} are {shown}: name the 'format'"
+    formats_text = ", ".join(sorted(str(item or "no known suffix") for item in formats))
+    text = f"the files of {store.address.shown_path} are {formats_text}: name the 'format'"
     raise DatasetProblem("validation", text)
 
 
@@ -108,20 +108,20 @@ def _find_folder_names(store: OpenStore, files: Sequence[DataFile]) -> list[str]
 def _compile_pattern(path: str) -> re.Pattern[str]:
     """Translate a path with a pattern: it names files, and all files below a folder."""
     text = ""
-    rest = path.rstrip("/")
-    while rest:
-        if rest.startswith("**/"):
-            text, rest = text + "(?:.*/)?", rest[3:]
-        elif rest.startswith("**"):
-            text, rest = text + ".*", rest[2:]
-        elif rest[0] == "*":
-            text, rest = text + "[^/]*", rest[1:]
-        elif rest[0] == "?":
-            text, rest = text + "[^/]", rest[1:]
-        elif rest[0] == "[" and "]" in rest[1:]:
-            inner, _, rest = rest[1:].partition("]")
+    unread_pattern = path.rstrip("/")
+    while unread_pattern:
+        if unread_pattern.startswith("**/"):
+            text, unread_pattern = text + "(?:.*/)?", unread_pattern[3:]
+        elif unread_pattern.startswith("**"):
+            text, unread_pattern = text + ".*", unread_pattern[2:]
+        elif unread_pattern[0] == "*":
+            text, unread_pattern = text + "[^/]*", unread_pattern[1:]
+        elif unread_pattern[0] == "?":
+            text, unread_pattern = text + "[^/]", unread_pattern[1:]
+        elif unread_pattern[0] == "[" and "]" in unread_pattern[1:]:
+            inner, _, unread_pattern = unread_pattern[1:].partition("]")
             sign = "^" if inner.startswith(("!", "^")) else ""
             text += f"[{sign}{re.escape(inner.lstrip('!^')).replace(chr(92) + '-', '-')}]"
         else:
-            text, rest = text + re.escape(rest[0]), rest[1:]
+            text, unread_pattern = text + re.escape(unread_pattern[0]), unread_pattern[1:]
     return re.compile(f"{text}(?:/.*)?$", re.DOTALL)

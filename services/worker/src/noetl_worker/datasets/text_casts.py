@@ -108,8 +108,8 @@ def _check_digits(texts: pa.Array, kind: pa.DataType) -> None:
 
 def fit_digits(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return which texts without an exponent a decimal holds exactly."""
-    whole = pc.replace_substring_regex(texts, r"^[+-]?0*|\..*$", "")
+    whole_digits = pc.replace_substring_regex(texts, r"^[+-]?0*|\..*$", "")
     fraction = pc.replace_substring_regex(texts, r"^[^.]*\.?|0+$", "")
     fits = pc.match_substring_regex(texts, _PLAIN_DECIMAL)
-    fits = pc.and_(fits, pc.less_equal(pc.utf8_length(whole), kind.precision - kind.scale))
+    fits = pc.and_(fits, pc.less_equal(pc.utf8_length(whole_digits), kind.precision - kind.scale))
     return pc.and_(fits, pc.less_equal(pc.utf8_length(fraction), kind.scale))

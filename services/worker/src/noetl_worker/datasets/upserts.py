@@ -19,7 +19,7 @@ def read_written(
     schema: pa.Schema,
     *,
     root: str,
-    shown: str,
+    shown_path: str,
     keeps_folders: bool = False,
 ) -> pa.Table:
     """Read files into memory; raises `DatasetProblem` for more than `BYTES_MAX`.
@@ -40,29 +40,31 @@ def read_written(
             size += batch.nbytes
             if size > BYTES_MAX:
                 text = (
-                    f"{shown}: an upsert of more than {BYTES_MAX} bytes: upsert fewer rows at a "
-                    "time, or overwrite the partitions that they are of"
+                    f"{shown_path}: an upsert of more than {BYTES_MAX} bytes: upsert fewer "
+                    "rows at a time, or overwrite the partitions that they are of"
                 )
                 raise DatasetProblem("payload_too_large", text)
     return pa.Table.from_batches(batches, schema=schema)
 
 
-def check_unique_keys(rows: pa.Table, key: tuple[str, ...], shown: str) -> None:
+def check_unique_keys(rows: pa.Table, key: tuple[str, ...], shown_path: str) -> None:
     """Refuse rows of which two have one key, or one has none; raises `DatasetProblem`."""
-    missing = [name for name in key if name not in rows.column_names]
-    if missing:
-        text = f"output.key names '{missing[0]}', which is no column of the rows"
+    missing_columns = [name for name in key if name not in rows.column_names]
+    if missing_columns:
+        text = f"output.key names '{missing_columns[0]}', which is no column of the rows"
         raise DatasetProblem("validation", text)
     for name in key:
         if rows[name].null_count:
-            text = f"{shown}: column '{name}' of the key is null in {rows[name].null_count} rows"
+            text = (
+                f"{shown_path}: column '{name}' of the key is null in {rows[name].null_count} rows"
+            )
             raise DatasetProblem("schema", text)
-    counted = rows.group_by(list(key)).aggregate([([], "count_all")])
-    twice = counted.filter(pc.greater(counted["count_all"], 1))
-    if twice.num_rows:
-        shown_key = {name: str(twice[name][0].as_py()) for name in key}
+    key_counts = rows.group_by(list(key)).aggregate([([], "count_all")])
+    repeated_keys = key_counts.filter(pc.greater(key_counts["count_all"], 1))
+    if repeated_keys.num_rows:
+        shown_key = {name: str(repeated_keys[name][0].as_py()) for name in key}
         text = (
-            f"{shown}: {twice.num_rows} keys are in several rows, as {shown_key}: an upsert takes "
-            "one row a key"
+            f"{shown_path}: {repeated_keys.num_rows} keys are in several rows, as {shown_key}: "
+            "an upsert takes one row a key"
         )
         raise DatasetProblem("schema", text)

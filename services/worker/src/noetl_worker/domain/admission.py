@@ -29,7 +29,7 @@ class CallGrant(Struct, frozen=True, kw_only=True):
 
 
 def grant_calls(
-    pace: CallRate, *, tat: float, now: float, wanted: int, horizon_s: float
+    pace: CallRate, *, tat: float, now: float, calls: int, horizon_s: float
 ) -> CallGrant:
     """Give calls their times, in order, none later than the horizon.
 
@@ -37,7 +37,7 @@ def grant_calls(
     """
     tolerance_s = (pace.burst - 1) * pace.interval_s
     times: list[float] = []
-    for _ in range(wanted):
+    for _ in range(calls):
         time = max(now, tat - tolerance_s)
         if time > now + horizon_s:
             break
@@ -61,13 +61,13 @@ def allot_places(
     is as even as what they have already lets it be, so nobody who waits gets less than its share
     of the places that become free.
     """
-    named = sorted(hungry)
-    turn = first % len(named) if named else 0
-    named = named[turn:] + named[:turn]
-    places = dict.fromkeys(named, 0)
-    for _ in range(room if named else 0):
-        least = min(
-            named, key=lambda name: (running.get(name, 0) + places[name] + 1) / weights[name]
+    names = sorted(hungry)
+    turn = first % len(names) if names else 0
+    names = names[turn:] + names[:turn]
+    places = dict.fromkeys(names, 0)
+    for _ in range(room if names else 0):
+        neediest = min(
+            names, key=lambda name: (running.get(name, 0) + places[name] + 1) / weights[name]
         )
-        places[least] += 1
+        places[neediest] += 1
     return places

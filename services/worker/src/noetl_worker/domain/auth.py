@@ -64,9 +64,11 @@ def parse_auth(auth: Any) -> NamedCredential | InlineCredential:
 def _parse_inline_auth(auth: dict[str, Any]) -> InlineCredential:
     kind = str(auth["type"])
     fields = {key: item for key, item in auth.items() if key != "type"}
-    absent = [name for name in _FIELDS_BY_KIND.get(kind, ()) if fields.get(name) in {None, ""}]
-    if absent:
-        raise _build_auth_failure(f"inline auth of type {kind} lacks {', '.join(absent)}")
+    absent_fields = [
+        name for name in _FIELDS_BY_KIND.get(kind, ()) if fields.get(name) in {None, ""}
+    ]
+    if absent_fields:
+        raise _build_auth_failure(f"inline auth of type {kind} lacks {', '.join(absent_fields)}")
     return InlineCredential(kind=kind, fields=fields)
 
 

@@ -40,18 +40,18 @@ def compute_whole_values(
 
     Raises `NotAMapping`, which says whose `target` it is.
     """
-    written: dict[tuple[str, str], Any] = {}
+    value_by_place: dict[tuple[str, str], Any] = {}
     whole_values = []
     for target, value in zip(targets, values, strict=True):
         place, whole = (target.room, target.path[0]), value
         if target.path[1:]:
-            base = written[place] if place in written else before(target)
+            base = value_by_place[place] if place in value_by_place else before(target)
             try:
                 whole = _write_below(base, target.path, value)
             except NotAMapping as problem:
                 problem.target = target.key
                 raise
-        written[place] = whole
+        value_by_place[place] = whole
         whole_values.append(whole)
     return whole_values
 
@@ -59,10 +59,10 @@ def compute_whole_values(
 def _write_below(base: Any, path: tuple[str, ...], value: Any) -> dict[str, Any]:
     """Write below a value; the mappings on the way are copied, not shared."""
     name, key, *_ = path
-    whole = base if type(base) is dict else output_forms.to_plain(base)
-    if not isinstance(whole, dict):
+    mapping = base if type(base) is dict else output_forms.to_plain(base)
+    if not isinstance(mapping, dict):
         raise NotAMapping(name)
-    branch = whole.copy()
+    branch = mapping.copy()
     inner = branch.get(key, {})
     branch[key] = _write_below(inner, path[1:], value) if path[2:] else value
     return branch

@@ -48,8 +48,8 @@ def parse_allowance(entry: str) -> Allowance:
 
 def _split_port(text: str) -> tuple[str, int | None]:
     if text.startswith("["):
-        place, _, rest = text[1:].partition("]")
-        return place, int(rest[1:]) if rest.startswith(":") else None
+        place, _, port_text = text[1:].partition("]")
+        return place, int(port_text[1:]) if port_text.startswith(":") else None
     place, colon, port = text.rpartition(":")
     if colon and ":" not in place and port.isdigit():
         return place, int(port)

@@ -73,8 +73,8 @@ def decode_escapes(data: bytes) -> bytes:
     return decoded if count else data
 
 
-def _decode_match(found: re.Match[bytes]) -> bytes:
-    return decode_token(found[0])
+def _decode_match(match: re.Match[bytes]) -> bytes:
+    return decode_token(match[0])
 
 
 @lru_cache(maxsize=4096)

@@ -178,10 +178,10 @@ def classify_exception(
         details |= {"line": line, "line_text": shorten_text(line_text, _LINE_CHARACTERS_MAX)}
     if traceback:
         details["traceback"] = _keep_last_part(traceback, _TRACEBACK_CHARACTERS_MAX)
-    shown = shorten_text(message or exception_type, _MESSAGE_CHARACTERS_MAX)
+    short_message = shorten_text(message or exception_type, _MESSAGE_CHARACTERS_MAX)
     return build_error(
         kind,
-        f"{shown} ({hint})" if hint else shown,
+        f"{short_message} ({hint})" if hint else short_message,
         exception_type=exception_type,
         code=exception_type if kind == "transform" else None,
         source="python",

@@ -137,10 +137,10 @@ class ForeignRows(Exception):  # noqa: N818 - it says what was found
     """A claim returned rows that bear another frame's identity."""
 
 
-def parse_policy(written: dict[str, Any]) -> FramePolicy:
+def parse_policy(policy: dict[str, Any]) -> FramePolicy:
     """Read the numbers that a frame runner needs from a rendered policy."""
-    policy_fields = {key: written[key] for key in FramePolicy.__struct_fields__ if key in written}
-    is_one = coercion.coerce_boolean(written.get("transaction")) or False
+    policy_fields = {key: policy[key] for key in FramePolicy.__struct_fields__ if key in policy}
+    is_one = coercion.coerce_boolean(policy.get("transaction")) or False
     return codec.convert_value({**policy_fields, "transaction": is_one}, FramePolicy)
 
 

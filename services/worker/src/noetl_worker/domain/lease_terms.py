@@ -22,11 +22,11 @@ class Lease(Struct, frozen=True, kw_only=True):
 
 def fit_lease(*, lease_s: float, heartbeat_s: float, ack_wait_s: float) -> Lease:
     """Fit a command's lease into the consumer's ack wait, with at least three heartbeats in it."""
-    granted = min(lease_s, ack_wait_s)
+    granted_s = min(lease_s, ack_wait_s)
     return Lease(
-        lease_s=granted,
-        heartbeat_s=min(heartbeat_s, granted / _BEATS_PER_LEASE_MIN),
-        spare_s=ack_wait_s - granted,
+        lease_s=granted_s,
+        heartbeat_s=min(heartbeat_s, granted_s / _BEATS_PER_LEASE_MIN),
+        spare_s=ack_wait_s - granted_s,
     )
 
 

@@ -12,7 +12,7 @@ def parse_digits(modifier: int | None) -> tuple[int | None, int]:
     """Return the precision and scale that a numeric's type modifier holds, None if it has none."""
     if modifier is None or modifier < _HEADER_BYTES:
         return None, 0
-    packed = modifier - _HEADER_BYTES
+    packed_digits = modifier - _HEADER_BYTES
     # Eleven bits hold the scale, which may be negative.
-    scale = ((packed & _SCALE_MASK) ^ _SCALE_SIGN) - _SCALE_SIGN
-    return packed >> _PRECISION_SHIFT, scale
+    scale = ((packed_digits & _SCALE_MASK) ^ _SCALE_SIGN) - _SCALE_SIGN
+    return packed_digits >> _PRECISION_SHIFT, scale

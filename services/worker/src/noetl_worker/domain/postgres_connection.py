@@ -67,8 +67,8 @@ def _find_text_field(fields: Mapping[str, Any], *names: str) -> str | None:
     return None
 
 
-def _parse_port(given: Any) -> int:
-    port = coercion.coerce_integer(given)
+def _parse_port(value: Any) -> int:
+    port = coercion.coerce_integer(value)
     if port is None or not 0 < port <= _PORT_MAX:
         raise UnusableCredential(f"'port' is not a number from 1 to {_PORT_MAX}")
     return port

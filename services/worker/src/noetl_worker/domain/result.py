@@ -42,9 +42,10 @@ class NotAccumulable(Exception):  # noqa: N818 - it says what is wrong with the 
 class CollectionFull(Exception):  # noqa: N818 - it says what was found
     """A collection would take more bytes than it may."""
 
-    def __init__(self, how: Accumulate, size_bytes: int) -> None:
+    def __init__(self, accumulate: Accumulate, size_bytes: int) -> None:
         super().__init__(
-            f"'{how.manifest_as}' would take {size_bytes} bytes, max_bytes is {how.max_bytes}: "
+            f"'{accumulate.manifest_as}' would take {size_bytes} bytes, max_bytes is "
+            f"{accumulate.max_bytes}: "
             "collect less of each attempt (its path), raise max_bytes up to "
             f"{COLLECTED_BYTES_MAX}, or write each page to a table as it comes"
         )
@@ -98,66 +99,72 @@ def list_readable_fields(
 
     What is `collected` under a name is there only while it is small. Raises `SelectionTooLarge`.
     """
-    named: dict[str, Any] = {}
+    selections: dict[str, Any] = {}
     for task in pipeline_result.tasks.values():
-        named.update(task.names)
-    chosen = named
+        selections.update(task.names)
+    readable_fields = selections
     if collected:
-        chosen = {name: value for name, value in named.items() if name not in collected}
-    selected_size = _check_selected_size(chosen)
+        readable_fields = {
+            name: value for name, value in selections.items() if name not in collected
+        }
+    selected_size = _check_selected_size(readable_fields)
     if collected:
-        chosen.update(
+        readable_fields.update(
             _pick_small_collections(
-                named, collected, room=SELECTED_TOGETHER_BYTES_MAX - selected_size
+                selections, collected, room=SELECTED_TOGETHER_BYTES_MAX - selected_size
             )
         )
     front = pipeline_result.tasks.get(pipeline_result.last or "")
-    scalars = _pick_small_scalars(front.raw, besides=named) if front is not None else {}
-    return {**scalars, **chosen}
+    scalars = _pick_small_scalars(front.raw, besides=selections) if front is not None else {}
+    return {**scalars, **readable_fields}
 
 
 def _pick_small_collections(
-    named: dict[str, Any], collected: Names[str], *, room: int
+    selections: dict[str, Any], collected: Names[str], *, room: int
 ) -> dict[str, Any]:
     """Return what was collected, as far as it is as small as what may be selected."""
     small_values: dict[str, Any] = {}
     for name in collected:
-        size = len(codec.encode_json(named[name])) if name in named else room + 1
+        size = len(codec.encode_json(selections[name])) if name in selections else room + 1
         if size <= min(room, SELECTED_BYTES_MAX):
-            small_values[name] = named[name]
+            small_values[name] = selections[name]
             room -= size
     return small_values
 
 
 def _pick_small_scalars(raw: Any, *, besides: Names[str]) -> dict[str, Any]:
     """Return the small top-level values of a result, as many as there is room for."""
-    spent = 0
+    spent_bytes = 0
     small_values: dict[str, Any] = {}
     for key, value in raw.items() if isinstance(raw, Mapping) else ():
         size = (
             len(key) + len(codec.encode_json(value)) if _is_scalar(value) else FIELD_BYTES_MAX + 1
         )
-        if key not in besides and size <= FIELD_BYTES_MAX and spent + size <= FIELDS_BYTES_MAX:
+        if (
+            key not in besides
+            and size <= FIELD_BYTES_MAX
+            and spent_bytes + size <= FIELDS_BYTES_MAX
+        ):
             small_values[key] = value
-            spent += size
+            spent_bytes += size
     return small_values
 
 
-def _check_selected_size(chosen: dict[str, Any]) -> int:
+def _check_selected_size(selections: dict[str, Any]) -> int:
     """Return how many bytes the selected fields take together; raises `SelectionTooLarge`."""
-    sizes = {name: len(codec.encode_json(value)) for name, value in chosen.items()}
+    sizes = {name: len(codec.encode_json(value)) for name, value in selections.items()}
     for name, size in sizes.items():
         if size > SELECTED_BYTES_MAX:
             raise SelectionTooLarge(
                 f"selected field '{name}' has {size} bytes, the limit is {SELECTED_BYTES_MAX}: "
                 "select something smaller and read the rest through the reference"
             )
-    together = sum(sizes.values())
-    if together > SELECTED_TOGETHER_BYTES_MAX:
+    total_bytes = sum(sizes.values())
+    if total_bytes > SELECTED_TOGETHER_BYTES_MAX:
         raise SelectionTooLarge(
             f"the selected fields together exceed {SELECTED_TOGETHER_BYTES_MAX} bytes"
         )
-    return together
+    return total_bytes
 
 
 def _is_scalar(value: Any) -> bool:
@@ -177,17 +184,17 @@ class CollectedValue:
 
     def copy(self) -> "CollectedValue":
         """Return a collection of the same, whose list grows apart from this one."""
-        copied = CollectedValue(self.value, size_bytes=self.size_bytes)
-        copied.is_truncated = self.is_truncated
-        return copied
+        collection = CollectedValue(self.value, size_bytes=self.size_bytes)
+        collection.is_truncated = self.is_truncated
+        return collection
 
     def add_contribution(self, output: Output, value: Any) -> None:
         """Add what one attempt contributed; raises `NotAccumulable` or `CollectionFull`."""
-        how = output.accumulate
-        if how is None or value is ABSENT:
+        accumulate = output.accumulate
+        if accumulate is None or value is ABSENT:
             return
-        self._count_added_bytes(how, value)
-        match how.strategy:
+        self._count_added_bytes(accumulate, value)
+        match accumulate.strategy:
             case "append":
                 self._extend_list(value if isinstance(value, list) else [value])
             case "concat":
@@ -201,24 +208,30 @@ class CollectedValue:
                 self.value = merge_mappings(self.value or {}, value)
             case "replace":
                 self.value, self.is_replaced = value, True
-        if how.max_items is not None and isinstance(self.value, list):
-            self.is_truncated = self.is_truncated or len(self.value) > how.max_items
-            self.value = self.value[: how.max_items]
+        if accumulate.max_items is not None and isinstance(self.value, list):
+            self.is_truncated = self.is_truncated or len(self.value) > accumulate.max_items
+            self.value = self.value[: accumulate.max_items]
 
     def _extend_list(self, values: list[Any]) -> None:
         if not isinstance(self.value, list):
             self.value = [*(self.value or [])]
         self.value.extend(values)
 
-    def _count_added_bytes(self, how: Accumulate, value: Any) -> None:
+    def _count_added_bytes(self, accumulate: Accumulate, value: Any) -> None:
         """Count what is added; raises `CollectionFull`."""
-        added = len(codec.encode_json(value))
-        size_bytes = added if how.strategy == "replace" else self.size_bytes + added
-        if size_bytes > how.max_bytes and how.strategy == "merge" and isinstance(value, dict):
+        added_bytes = len(codec.encode_json(value))
+        size_bytes = (
+            added_bytes if accumulate.strategy == "replace" else self.size_bytes + added_bytes
+        )
+        if (
+            size_bytes > accumulate.max_bytes
+            and accumulate.strategy == "merge"
+            and isinstance(value, dict)
+        ):
             # A key that was there before is replaced, not added.
             size_bytes = len(codec.encode_json(merge_mappings(self.value or {}, value)))
-        if size_bytes > how.max_bytes:
-            raise CollectionFull(how, size_bytes)
+        if size_bytes > accumulate.max_bytes:
+            raise CollectionFull(accumulate, size_bytes)
         self.size_bytes = size_bytes
 
 
@@ -250,8 +263,8 @@ class StepOutputNames:
     @property
     def manifest_name(self) -> str | None:
         """Return the name of what is collected, None when nothing is."""
-        how = self._output.accumulate
-        return how.manifest_as if how is not None and how.enabled else None
+        accumulate = self._output.accumulate
+        return accumulate.manifest_as if accumulate is not None and accumulate.enabled else None
 
     @property
     def collected_value(self) -> Any:
@@ -269,16 +282,16 @@ class StepOutputNames:
 
     def collect_result(self, result: PipelineResult, *, is_ok: bool) -> None:
         """Add what this run gave; raises `NotAccumulable`."""
-        how = self._output.accumulate
+        accumulate = self._output.accumulate
         name = _find_front_task(result, is_ok=is_ok)
-        if how is None or not how.enabled or name is None:
+        if accumulate is None or not accumulate.enabled or name is None:
             return
         has_succeeded = is_ok and result.tasks[name].error is None
-        if how.on_success if has_succeeded else how.on_error:
+        if accumulate.on_success if has_succeeded else accumulate.on_error:
             # Templates of this run may have given the list itself to a result.
             self._collection = self._collection.copy()
             self._collection.add_contribution(
-                self._output, _find_contribution(result, name, how.merge_path or "")
+                self._output, _find_contribution(result, name, accumulate.merge_path or "")
             )
 
     def add_names_to(self, result: PipelineResult, *, is_ok: bool) -> PipelineResult:
@@ -290,8 +303,8 @@ class StepOutputNames:
         names = {**self._select_names(result), **front.names}
         if self.manifest_name is not None:
             names[self.manifest_name] = self.collected_value
-        named = structs.replace(front, names=names)
-        return structs.replace(result, tasks={**result.tasks, name: named})
+        named_task = structs.replace(front, names=names)
+        return structs.replace(result, tasks={**result.tasks, name: named_task})
 
     def _select_names(self, result: PipelineResult) -> dict[str, Any]:
         view = view_pipeline(result)

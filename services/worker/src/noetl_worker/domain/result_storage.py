@@ -59,18 +59,18 @@ class ResultStorage(Struct, frozen=True, kw_only=True):
 
 def decide_storage(output: Output | None, *, backend: str) -> ResultStorage:
     """Decide from an `output` block; a wish that the deployment cannot grant is noted."""
-    wanted = output or _DEFAULT
-    store = wanted.store
+    output_block = output or _DEFAULT
+    store = output_block.store
     is_auto = store.kind == "auto"
     # The deployment has one store: other kinds, and places of their own, fall back to it.
     is_granted = is_auto or store.kind in _MEANINGS.get(backend, frozenset())
     has_place = any((store.bucket, store.prefix, store.credential))
     about: dict[str, Any] = {}
-    if wanted.scope != _DEFAULT.scope:
-        about["scope"] = wanted.scope
+    if output_block.scope != _DEFAULT.scope:
+        about["scope"] = output_block.scope
     ttl_s = coercion.coerce_duration_s(store.ttl) if store.ttl is not None else None
-    is_permanent = wanted.scope == "permanent"
-    if wanted.scope == "step" and ttl_s is None:
+    is_permanent = output_block.scope == "permanent"
+    if output_block.scope == "step" and ttl_s is None:
         # Steps that follow read it; nobody does once the execution has ended.
         ttl_s = 0
     if ttl_s is not None and not is_permanent:
@@ -78,15 +78,15 @@ def decide_storage(output: Output | None, *, backend: str) -> ResultStorage:
     notes = () if is_granted and not has_place else (STORE_FALLBACK,)
     if is_permanent and ttl_s is not None:
         notes = (*notes, TTL_UNUSED)
-    inline_bytes_max, travel_bytes_max = _compute_size_limits(wanted, is_auto=is_auto)
+    inline_bytes_max, travel_bytes_max = _compute_size_limits(output_block, is_auto=is_auto)
     return ResultStorage(
         inline_bytes_max=inline_bytes_max,
         travel_bytes_max=travel_bytes_max,
-        preview_bytes_max=wanted.preview_max_bytes,
+        preview_bytes_max=output_block.preview_max_bytes,
         backend=backend,
         compression=None if store.compression in {None, "none"} else store.compression,
-        format=wanted.format if wanted.format in {"arrow", "parquet"} else None,
-        is_tabular_first=wanted.format == "auto",
+        format=output_block.format if output_block.format in {"arrow", "parquet"} else None,
+        is_tabular_first=output_block.format == "auto",
         is_permanent=is_permanent,
         about=about,
         notes=notes,

@@ -163,16 +163,16 @@ def _mask_text(text: str, *finders: FormFinder) -> str:
 
 def _find_spans(data: bytes, *finders: FormFinder) -> list[Span]:
     """List where forms are, as they stand and behind escapes."""
-    used = [finder for finder in finders if finder.length_max]
-    if not used:
+    active_finders = [finder for finder in finders if finder.length_max]
+    if not active_finders:
         return []
     if not has_escapes(data):
-        return [span for finder in used for span in finder.find_spans(data)]
-    escaped = EscapedText(data)
+        return [span for finder in active_finders for span in finder.find_spans(data)]
+    escaped_text = EscapedText(data)
     spans: list[Span] = []
-    for depth, level in escaped.list_levels():
-        found = [span for finder in used for span in finder.find_spans(level)]
-        spans += escaped.find_origin(depth, found) if found else []
+    for depth, level in escaped_text.list_levels():
+        level_spans = [span for finder in active_finders for span in finder.find_spans(level)]
+        spans += escaped_text.find_origin(depth, level_spans) if level_spans else []
     return spans
 
 
@@ -280,4 +280,4 @@ def open_sealed_texts(value: Any, open_text: Callable[[str], str]) -> Any:
     """Replace every sealed text; a value without any comes back as it is."""
     if not has_sealed_text(value):
         return value
-    return map_texts(value, lambda text: SEALED.sub(lambda found: open_text(found[0]), text))
+    return map_texts(value, lambda text: SEALED.sub(lambda match: open_text(match[0]), text))

@@ -73,6 +73,8 @@ def _list_base64_forms(secret: bytes) -> Iterable[bytes]:
     forms = [b64encode(secret), b64encode(secret).rstrip(b"=")]
     for lead, unclear in ((0, 0), (1, 2), (2, 3)):
         encoded = b64encode(bytes(lead) + secret)
-        whole = len(encoded.rstrip(b"="))
-        forms.append(encoded[unclear : whole - (1 if whole < len(encoded) else 0)])
+        encoded_length = len(encoded.rstrip(b"="))
+        forms.append(
+            encoded[unclear : encoded_length - (1 if encoded_length < len(encoded) else 0)]
+        )
     return forms

@@ -62,14 +62,14 @@ class FrameManifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: ErrorObject | None = None
 
 
-def build_manifest(placed: WaveFrame, fact: Fact) -> FrameManifest:
+def build_manifest(wave_frame: WaveFrame, fact: Fact) -> FrameManifest:
     """Build the manifest of a frame from the fact that ends it."""
-    command = placed.command
+    command = wave_frame.command
     envelope = fact.result if isinstance(fact, FrameClosed) else None
     reference = envelope.reference if envelope is not None else None
     columns = envelope.context.get("columns") if envelope is not None else None
     return FrameManifest(
-        place=placed.place,
+        place=wave_frame.place,
         command_id=command.command_id,
         attempt=command.attempt,
         fact=fact,
@@ -82,19 +82,19 @@ def build_manifest(placed: WaveFrame, fact: Fact) -> FrameManifest:
 
 
 def build_slot_manifest(
-    placed: WaveFrame, frame: Frame, outcome: FrameOutcome | ErrorObject
+    wave_frame: WaveFrame, frame: Frame, outcome: FrameOutcome | ErrorObject
 ) -> FrameManifest:
     """Build the manifest of a slot's frame from its outcome or error."""
-    ran = outcome if isinstance(outcome, FrameOutcome) else None
-    reference = ran.envelope.reference if ran is not None and ran.envelope is not None else None
+    end = outcome if isinstance(outcome, FrameOutcome) else None
+    reference = end.envelope.reference if end is not None and end.envelope is not None else None
     return FrameManifest(
-        place=placed.place,
-        command_id=placed.command.command_id,
-        attempt=placed.command.attempt,
-        ran=ran,
+        place=wave_frame.place,
+        command_id=wave_frame.command.command_id,
+        attempt=wave_frame.command.attempt,
+        ran=end,
         frame_id=frame.frame_id,
         sha256=reference.sha256 if reference is not None else None,
-        row_count=ran.result.rows_done + ran.result.rows_failed if ran is not None else None,
+        row_count=end.result.rows_done + end.result.rows_failed if end is not None else None,
         error=outcome if isinstance(outcome, ErrorObject) else None,
     )
 

@@ -58,27 +58,27 @@ def open_aws_client(
 
 
 async def read_secrets(
-    provider: str, wanted: Mapping[str, Any], credential: Credential, *, entry: str
+    provider: str, place_by_field: Mapping[str, Any], credential: Credential, *, entry: str
 ) -> dict[str, Any]:
     """Read the secrets that a map names, each once; raises `ToolFailure`.
 
-    `wanted` has a field's name, and where it is: `name`, or `name#key` for a key of a secret that
-    is a JSON object.
+    `place_by_field` says where each field is: `name`, or `name#key` for a key of a secret that is a
+    JSON object.
     """
-    return await asyncio.to_thread(_read_all_secrets, provider, wanted, credential, entry)
+    return await asyncio.to_thread(_read_all_secrets, provider, place_by_field, credential, entry)
 
 
 def _read_all_secrets(
-    provider: str, wanted: Mapping[str, Any], credential: Credential, entry: str
+    provider: str, place_by_field: Mapping[str, Any], credential: Credential, entry: str
 ) -> dict[str, Any]:
-    service, read = _SERVICES[provider]
+    service, read_secret = _SERVICES[provider]
     client = open_aws_client(service, credential)
     text_by_name: dict[str, str] = {}
     secrets: dict[str, Any] = {}
-    for field, place in wanted.items():
+    for field, place in place_by_field.items():
         name, _, key = str(place).partition("#")
         if name not in text_by_name:
-            text_by_name[name] = _read_one_secret(read, client, name, entry)
+            text_by_name[name] = _read_one_secret(read_secret, client, name, entry)
         secrets[field] = _pick_part(text_by_name[name], name=name, key=key, entry=entry)
     return secrets
 
@@ -94,10 +94,10 @@ def _read_parameter(client: Any, name: str) -> str:
     return parameter
 
 
-def _read_one_secret(read: Read, client: Any, name: str, entry: str) -> str:
+def _read_one_secret(read_secret: Read, client: Any, name: str, entry: str) -> str:
     """Read one secret; raises `ToolFailure`."""
     try:
-        return read(client, name)
+        return read_secret(client, name)
     except ClientError as problem:
         code = str(problem.response.get("Error", {}).get("Code"))
         kind = "connection" if code in _PASSING else "config"

@@ -63,9 +63,9 @@ class Credential(Struct, frozen=True, kw_only=True):
         """Add to an error which server could not be opened, and by which credential."""
         problem.add_note(f"{server}{', ' if server else ''}credential '{self.name}'")
 
-    def build_unusable_failure(self, why: str) -> ToolFailure:
-        """Make the error of a credential that cannot be used; `why` goes on with the sentence."""
-        return ToolFailure(build_error("config", f"credential '{self.name}' {why}"))
+    def build_unusable_failure(self, reason: str) -> ToolFailure:
+        """Make the error of a credential that cannot be used; `reason` ends its sentence."""
+        return ToolFailure(build_error("config", f"credential '{self.name}' {reason}"))
 
 
 class RememberedCredential(Struct, frozen=True, kw_only=True):
@@ -111,7 +111,7 @@ class CredentialVault:
         self._sealer = sealer
         self._mask = mask
         self._clock = clock
-        self._remembered: dict[Key, RememberedCredential] = {}
+        self._credential_by_key: dict[Key, RememberedCredential] = {}
         self._looking: dict[Key, asyncio.Lock] = {}
 
     @property
@@ -137,7 +137,7 @@ class CredentialVault:
 
     def forget_credential(self, name: str, site: UnitScope) -> None:
         """Forget what was looked up under a name, so that the next look asks the store."""
-        self._remembered.pop((site.tenant_id, site.organization_id, name), None)
+        self._credential_by_key.pop((site.tenant_id, site.organization_id, name), None)
 
     async def renew_credential(
         self, auth: Any, site: UnitScope, *, used_versions: dict[str, int]
@@ -155,7 +155,7 @@ class CredentialVault:
             return False
         key = (site.tenant_id, site.organization_id, meant.name)
         async with self._looking.setdefault(key, asyncio.Lock()):
-            remembered_credential = self._remembered.get(key)
+            remembered_credential = self._credential_by_key.get(key)
             if self._has_to_look(remembered_credential, refused_version):
                 # While the store is away, the remembered one stays.
                 remembered_credential = await self._look_up(meant.name, site, remembered_credential)
@@ -219,7 +219,7 @@ class CredentialVault:
                 remembered_credential = self._find_remembered(key)
                 if remembered_credential is None:
                     remembered_credential = await self._look_up(
-                        name, site, self._remembered.get(key)
+                        name, site, self._credential_by_key.get(key)
                     )
                     self._remember_credential(key, remembered_credential)
         credential = remembered_credential.credential
@@ -227,7 +227,7 @@ class CredentialVault:
 
     def _find_remembered(self, key: Key) -> RememberedCredential | None:
         """Return what a look a moment ago has found, if there was one."""
-        remembered_credential = self._remembered.get(key)
+        remembered_credential = self._credential_by_key.get(key)
         if remembered_credential is None:
             return None
         # A user who has just registered a missing credential should not have to wait.
@@ -239,11 +239,11 @@ class CredentialVault:
         )
 
     def _remember_credential(self, key: Key, remembered_credential: RememberedCredential) -> None:
-        while len(self._remembered) >= _REMEMBERED_MAX:
-            oldest = next(iter(self._remembered))
-            del self._remembered[oldest]
+        while len(self._credential_by_key) >= _REMEMBERED_MAX:
+            oldest = next(iter(self._credential_by_key))
+            del self._credential_by_key[oldest]
             self._looking.pop(oldest, None)
-        self._remembered[key] = remembered_credential
+        self._credential_by_key[key] = remembered_credential
 
     async def _look_up(
         self, name: str, site: UnitScope, remembered_credential: RememberedCredential | None

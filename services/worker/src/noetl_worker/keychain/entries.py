@@ -136,8 +136,8 @@ def _read_secret_file(entry: RenderedEntry, sources: EntrySources, name: str) ->
     if not file.is_relative_to(folder):
         raise _build_entry_failure(entry, f"{name!r:.120} is not below NOETL_WORKER_SECRET_FOLDER")
     try:
-        with file.open("rb") as opened:
-            data = opened.read(_SECRET_BYTES_MAX + 1)
+        with file.open("rb") as stream:
+            data = stream.read(_SECRET_BYTES_MAX + 1)
     except OSError as problem:
         raise _build_entry_failure(
             entry, f"file {name!r:.120}: {problem.strerror or problem}"
@@ -155,7 +155,7 @@ def _read_secret_file(entry: RenderedEntry, sources: EntrySources, name: str) ->
 async def _resolve_from_aws(
     entry: RenderedEntry,
     provider: str,
-    wanted: dict[str, Any],
+    place_by_field: dict[str, Any],
     sources: EntrySources,
     site: UnitScope,
 ) -> ResolvedEntry:
@@ -168,12 +168,12 @@ async def _resolve_from_aws(
     if credential.kind != aws_secrets.CREDENTIAL_TYPE or not credential.version:
         text = f"credential '{credential.name}' is of type '{credential.kind}'"
         raise _build_entry_failure(entry, f"{text}: name a stored one of type aws")
-    fields = await aws_secrets.read_secrets(provider, wanted, credential, entry=entry.name)
+    fields = await aws_secrets.read_secrets(provider, place_by_field, credential, entry=entry.name)
     return ResolvedEntry(fields=fields)
 
 
 async def _resolve_from_vault(
-    entry: RenderedEntry, wanted: dict[str, Any], sources: EntrySources, site: UnitScope
+    entry: RenderedEntry, place_by_field: dict[str, Any], sources: EntrySources, site: UnitScope
 ) -> ResolvedEntry:
     """Read `path#key` from a server that speaks as HashiCorp Vault does."""
     credential = await sources.vault.resolve_auth(entry.fields.get("auth"), site)
@@ -182,7 +182,7 @@ async def _resolve_from_vault(
         raise _build_entry_failure(entry, f"credential '{credential.name}' needs url and token")
     fields: dict[str, Any] = {}
     body_by_path: dict[str, Any] = {}
-    for field, place in wanted.items():
+    for field, place in place_by_field.items():
         path, _, key = str(place).partition("#")
         if path not in body_by_path:
             request = {
@@ -191,7 +191,7 @@ async def _resolve_from_vault(
                 "follow_redirects": False,
             }
             body_by_path[path] = await sources.tokens.fetch_json(
-                request, credential=None, site=site, what=entry.name
+                request, credential=None, site=site, entry=entry.name
             )
         fields[field] = _get_secret(entry, body_by_path[path], key or field)
     return ResolvedEntry(fields=fields)
@@ -210,18 +210,18 @@ async def _resolve_granted(
     entry: RenderedEntry, sources: EntrySources, site: UnitScope
 ) -> ResolvedEntry:
     credential = await _resolve_auth(entry, sources, site)
-    own = {} if credential is None else credential.fields
-    url = entry.fields.get("endpoint") or entry.fields.get("url") or own.get("token_url")
+    fields = {} if credential is None else credential.fields
+    url = entry.fields.get("endpoint") or entry.fields.get("url") or fields.get("token_url")
     if not isinstance(url, str):
         raise _build_entry_failure(entry, "it needs an endpoint, or auth with a token_url")
     request = _build_request(entry, url, method="POST")
     data = entry.fields.get("data")
     if credential is not None and credential.kind in {"oauth2", "generic"}:
-        data = {**build_client_form(own), **(data if isinstance(data, dict) else {})}
+        data = {**build_client_form(fields), **(data if isinstance(data, dict) else {})}
         credential = None
     request |= _build_body(data, request.get("headers"))
     token_grant = await sources.tokens.request_grant(
-        request, credential=credential, site=site, what=entry.name
+        request, credential=credential, site=site, entry=entry.name
     )
     return ResolvedEntry(
         fields=token_grant.fields, kind="bearer", expires_at=token_grant.expires_at
@@ -241,13 +241,13 @@ async def _resolve_fetched(
     if credential is not None and credential.kind == "oauth2":
         credential = await sources.tokens.get_bearer(credential, site)
     body = await sources.tokens.fetch_json(
-        request, credential=credential, site=site, what=entry.name
+        request, credential=credential, site=site, entry=entry.name
     )
     mapping = _get_mapping(entry, "map")
     fields = {field: find_at_path(body, str(path)) for field, path in mapping.items()}
-    absent = [field for field, value in fields.items() if value is ABSENT]
-    if absent:
-        raise _build_entry_failure(entry, f"the answer of {url} lacks {', '.join(absent)}")
+    absent_fields = [field for field, value in fields.items() if value is ABSENT]
+    if absent_fields:
+        raise _build_entry_failure(entry, f"the answer of {url} lacks {', '.join(absent_fields)}")
     return ResolvedEntry(fields=fields)
 
 
@@ -267,8 +267,8 @@ def _build_body(data: Any, headers: Any) -> dict[str, Any]:
     """Send a mapping as a form unless the entry's headers say JSON."""
     if data is None:
         return {}
-    named = headers if isinstance(headers, dict) else {}
-    media_type = next((str(v) for k, v in named.items() if k.lower() == "content-type"), "")
+    header_fields = headers if isinstance(headers, dict) else {}
+    media_type = next((str(v) for k, v in header_fields.items() if k.lower() == "content-type"), "")
     if isinstance(data, dict) and "json" not in media_type:
         return {"form": data}
     return {"json": data} if isinstance(data, dict | list) else {"body": data}

@@ -72,7 +72,7 @@ class Keyring(Struct, frozen=True, kw_only=True):
 
     sources: EntrySources
     sealer: CredentialSealer
-    kept: EntryCache
+    entry_cache: EntryCache
     clock: Clock
     template_env: Mapping[str, str]
 
@@ -162,21 +162,21 @@ class Keychain:
                 if coercion.coerce_boolean(entry.fields.get("required")):
                     await self._resolve_entry(name)
 
-    async def supply_secret(self, needed: KeyNeeded) -> None:
+    async def supply_secret(self, request: KeyNeeded) -> None:
         """Get what a render has asked for; raises `ToolFailure`."""
-        if needed.kind == "keychain":
-            await self._resolve_entry(needed.name)
+        if request.kind == "keychain":
+            await self._resolve_entry(request.name)
             return
         vault, tokens = self._keyring.sources.vault, self._keyring.sources.tokens
-        credential = await vault.resolve_auth(needed.name, self._unit_scope)
+        credential = await vault.resolve_auth(request.name, self._unit_scope)
         if credential.kind == "oauth2":
             credential = await tokens.get_bearer(credential, self._unit_scope)
         token = credential.fields.get("token")
         if not isinstance(token, str):
-            text = f"credential '{needed.name}' of type '{credential.kind}' has no token"
+            text = f"credential '{request.name}' of type '{credential.kind}' has no token"
             raise ToolFailure(build_error("config", text))
         # Long enough for the render that asked; the next one asks again.
-        self._tokens[needed.name] = (token, self._read_monotonic() + 1.0)
+        self._tokens[request.name] = (token, self._read_monotonic() + 1.0)
 
     async def find_credential(self, name: str) -> Credential | None:
         """Return an entry as a credential, None when there is no such entry."""
@@ -221,10 +221,10 @@ class Keychain:
             raise ToolFailure(build_error("config", text))
         token = _path.set((*way, name))
         try:
-            rendered = RenderedEntry(
+            rendered_entry = RenderedEntry(
                 name=name, kind=entry.kind, fields=await self._render_fields(entry)
             )
-            resolved_entry = await self._resolve_cached(rendered, entry)
+            resolved_entry = await self._resolve_cached(rendered_entry, entry)
         finally:
             _path.reset(token)
         self._ready[name] = resolved_entry
@@ -235,39 +235,43 @@ class Keychain:
         scope = TemplateScope({**self._names, **self.build_template_names()}, self._parts)
         for _ in range(_NEEDS_MAX):
             try:
-                rendered: dict[str, Any] = self.open_sealed(compile_value(fields).render(scope))
-            except KeyNeeded as needed:
-                await self.supply_secret(needed)
+                rendered_fields: dict[str, Any] = self.open_sealed(
+                    compile_value(fields).render(scope)
+                )
+            except KeyNeeded as request:
+                await self.supply_secret(request)
             except TemplateError as error:
                 place = ".".join(map(str, error.path))
                 text = f"keychain entry '{entry.name}', field '{place}': {error}"
                 raise ToolFailure(build_error("template", text)) from error
             else:
-                return rendered
+                return rendered_fields
         text = f"keychain entry '{entry.name}' names more than {_NEEDS_MAX} secrets"
         raise ToolFailure(build_error("limit", text))
 
-    async def _resolve_cached(self, rendered: RenderedEntry, entry: KeychainEntry) -> ResolvedEntry:
+    async def _resolve_cached(
+        self, rendered_entry: RenderedEntry, entry: KeychainEntry
+    ) -> ResolvedEntry:
         keyring = self._keyring
         if KIND_ALIASES.get(entry.kind, entry.kind) in AT_HAND:
-            return self._learn_secrets(await self._ask_sources(rendered))
-        key = self._build_cache_key(rendered, entry)
-        async with keyring.kept.get_lock(key):
-            resolved_entry = keyring.kept.find_entry(key)
+            return self._learn_secrets(await self._ask_sources(rendered_entry))
+        key = self._build_cache_key(rendered_entry, entry)
+        async with keyring.entry_cache.get_lock(key):
+            resolved_entry = keyring.entry_cache.find_entry(key)
             if resolved_entry is None or self._has_expired(resolved_entry, entry):
-                resolved_entry = await self._ask_sources(rendered)
+                resolved_entry = await self._ask_sources(rendered_entry)
                 if resolved_entry.expires_at is None:
                     resolved_entry = ResolvedEntry(
                         fields=resolved_entry.fields,
                         kind=resolved_entry.kind,
                         expires_at=self._read_monotonic() + _LIFE_S,
                     )
-                keyring.kept.keep_entry(key, resolved_entry)
+                keyring.entry_cache.keep_entry(key, resolved_entry)
         return self._learn_secrets(resolved_entry)
 
-    async def _ask_sources(self, rendered: RenderedEntry) -> ResolvedEntry:
+    async def _ask_sources(self, rendered_entry: RenderedEntry) -> ResolvedEntry:
         return await entries.resolve_entry(
-            rendered, sources=self._keyring.sources, site=self._unit_scope
+            rendered_entry, sources=self._keyring.sources, site=self._unit_scope
         )
 
     def _learn_secrets(self, resolved_entry: ResolvedEntry) -> ResolvedEntry:
@@ -277,7 +281,7 @@ class Keychain:
         self._keyring.sources.vault.learn_secrets(secrets)
         return resolved_entry
 
-    def _build_cache_key(self, rendered: RenderedEntry, entry: KeychainEntry) -> str:
+    def _build_cache_key(self, rendered_entry: RenderedEntry, entry: KeychainEntry) -> str:
         """Say who may use what is resolved: this execution, its family, or the playbook."""
         about = self._about
         match _get_scope(entry):
@@ -289,7 +293,9 @@ class Keychain:
                 place = about.site.execution_id
         owner = [about.site.tenant_id, about.site.organization_id, _get_scope(entry), place]
         return codec.digest_hex(
-            codec.encode_canonical([*owner, rendered.name, rendered.kind, rendered.fields])
+            codec.encode_canonical(
+                [*owner, rendered_entry.name, rendered_entry.kind, rendered_entry.fields]
+            )
         )
 
 

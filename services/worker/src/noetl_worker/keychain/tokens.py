@@ -62,14 +62,14 @@ class BearerTokens:
         self._fetch = fetch
         self._vault = vault
         self._clock = clock
-        self._kept: dict[str, TokenGrant] = {}
+        self._grant_by_key: dict[str, TokenGrant] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def get_bearer(self, credential: Credential, site: UnitScope) -> Credential:
         """Turn an oauth2 credential into a bearer one; raises `ToolFailure`."""
         key = _build_token_key(credential, site)
         async with self._locks.setdefault(key, asyncio.Lock()):
-            token_grant = self._kept.get(key)
+            token_grant = self._grant_by_key.get(key)
             if token_grant is None or self._clock.monotonic_s() >= token_grant.expires_at:
                 token_grant = await self.request_token(credential, site)
                 self._keep_grant(key, token_grant)
@@ -81,11 +81,11 @@ class BearerTokens:
         )
 
     def _keep_grant(self, key: str, token_grant: TokenGrant) -> None:
-        while len(self._kept) >= _TOKENS_MAX:
-            oldest = next(iter(self._kept))
-            del self._kept[oldest]
+        while len(self._grant_by_key) >= _TOKENS_MAX:
+            oldest = next(iter(self._grant_by_key))
+            del self._grant_by_key[oldest]
             self._locks.pop(oldest, None)
-        self._kept[key] = token_grant
+        self._grant_by_key[key] = token_grant
 
     async def request_token(self, credential: Credential, site: UnitScope) -> TokenGrant:
         """Request a new token of an oauth2 credential, past the cache; raises `ToolFailure`."""
@@ -94,15 +94,20 @@ class BearerTokens:
             text = f"credential '{credential.name}' is of type oauth2 and lacks token_url"
             raise ToolFailure(build_error("config", text))
         request = {"url": url, "method": "POST", "form": build_client_form(credential.fields)}
-        return await self.request_grant(request, credential=None, site=site, what=credential.name)
+        return await self.request_grant(request, credential=None, site=site, entry=credential.name)
 
     async def request_grant(
-        self, request: dict[str, Any], *, credential: Credential | None, site: UnitScope, what: str
+        self,
+        request: dict[str, Any],
+        *,
+        credential: Credential | None,
+        site: UnitScope,
+        entry: str,
     ) -> TokenGrant:
         """Ask a token endpoint; the grant's `token` is its access token."""
-        grant = await self.fetch_json(request, credential=credential, site=site, what=what)
+        grant = await self.fetch_json(request, credential=credential, site=site, entry=entry)
         if not isinstance(grant, dict) or not isinstance(grant.get("access_token"), str):
-            text = f"'{what}': {request['url']} answered without an access_token"
+            text = f"'{entry}': {request['url']} answered without an access_token"
             raise ToolFailure(build_error("schema", text, source="http"))
         self._vault.learn_secrets(grant)
         life_s = _parse_life_s(grant.get("expires_in"))
@@ -113,23 +118,28 @@ class BearerTokens:
         )
 
     async def fetch_json(
-        self, request: dict[str, Any], *, credential: Credential | None, site: UnitScope, what: str
+        self,
+        request: dict[str, Any],
+        *,
+        credential: Credential | None,
+        site: UnitScope,
+        entry: str,
     ) -> Any:
         """Return the decoded body of an answer; its text never stands in an error."""
         answer = await self._fetch(request, credential=credential, site=site, timeout_s=FETCH_S)
         if answer.status >= _STATUS_ERROR:
-            text = f"'{what}': {answer.url} answered {answer.status}"
+            text = f"'{entry}': {answer.url} answered {answer.status}"
             raise ToolFailure(classify_http_status(answer.status, text, retry_after=None))
         try:
             return codec.decode_json(answer.body)
         except ValueError as problem:
-            text = f"'{what}': {answer.url} answered with something that is not JSON"
+            text = f"'{entry}': {answer.url} answered with something that is not JSON"
             raise ToolFailure(build_error("parse", text, source="http")) from problem
 
 
-def _parse_life_s(given: Any) -> float:
+def _parse_life_s(value: Any) -> float:
     """Return how long a server says that it has granted something, if it says a time at all."""
-    number = coercion.coerce_number(given)
+    number = coercion.coerce_number(value)
     is_time = number is not None and 0 <= number <= _LIFE_MAX_S
     return float(number) if is_time and number is not None else _LIFE_S
 
@@ -137,8 +147,8 @@ def _parse_life_s(given: Any) -> float:
 def build_client_form(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Write the form of a client credentials grant."""
     form = {"grant_type": "client_credentials"}
-    wanted = ("client_id", "client_secret", "scope", "audience")
-    return form | {name: fields[name] for name in wanted if fields.get(name) is not None}
+    field_names = ("client_id", "client_secret", "scope", "audience")
+    return form | {name: fields[name] for name in field_names if fields.get(name) is not None}
 
 
 def is_public_field(name: str) -> bool:

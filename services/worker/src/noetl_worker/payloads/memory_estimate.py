@@ -36,5 +36,5 @@ def _estimate_all(values: Collection[Any], depth: int) -> int:
     if count <= SAMPLED:
         return sum(estimate_memory(value, depth - 1) for value in values)
     step = count // SAMPLED
-    some: Iterable[Any] = islice(values, 0, step * SAMPLED, step)
-    return sum(estimate_memory(item, depth - 1) for item in some) * count // SAMPLED
+    sampled_values: Iterable[Any] = islice(values, 0, step * SAMPLED, step)
+    return sum(estimate_memory(item, depth - 1) for item in sampled_values) * count // SAMPLED

@@ -102,7 +102,7 @@ async def retry_store_call(call: Callable[[], Awaitable[T]]) -> T:
 
 
 async def _retry_until_back(call: Callable[[], Awaitable[T]]) -> T:
-    tries, others = 1, 0
+    tries, other_failures = 1, 0
     while True:
         await loop.sleep_backoff(tries, base_s=_RETRY_BASE_S, max_s=_RETRY_MAX_S)
         tries += 1
@@ -111,8 +111,8 @@ async def _retry_until_back(call: Callable[[], Awaitable[T]]) -> T:
         except StorageUnavailable as problem:
             _log_wait(tries, problem)
         except Retryable:
-            others += 1
-            if others == _TRIES_MAX:
+            other_failures += 1
+            if other_failures == _TRIES_MAX:
                 raise
 
 

@@ -68,7 +68,7 @@ class ResultStore:
         What is `collected` under a name is no selection, however large it becomes. A result that
         nobody reads is not stored: what does not travel is left out.
         """
-        how = decide_storage(output, backend=self._backend)
+        storage = decide_storage(output, backend=self._backend)
         # Not canonical: the order of the tasks is part of the result.
         plain = codec.encode_json(result)
         data = self._mask.mask_bytes(plain)
@@ -78,29 +78,31 @@ class ResultStore:
         if rows is not None:
             beside = list_readable_fields(result, collected)
             return await self._store_spread(
-                result, data, rows, how, beside, status=status, notes=notes
+                result, data, rows, storage, beside, status=status, notes=notes
             )
-        noted = {"notes": [*notes, *how.notes]} if notes or how.notes else {}
-        if len(data) <= how.travel_bytes_max:
+        notes_field = {"notes": [*notes, *storage.notes]} if notes or storage.notes else {}
+        if len(data) <= storage.travel_bytes_max:
             travelling = result_envelope.build_inline_context(result)
             if not is_nested_deeper(travelling, DEPTH_MAX):
-                return ResultEnvelope(status=status, context={**travelling, **noted})
+                return ResultEnvelope(status=status, context={**travelling, **notes_field})
         if not is_read:
             left_out = {
                 **result_envelope.build_inline_context(PipelineResult()),
                 "is_left_out": True,
             }
-            return ResultEnvelope(status=status, context={**left_out, **noted})
-        is_inline = len(data) <= how.inline_bytes_max
+            return ResultEnvelope(status=status, context={**left_out, **notes_field})
+        is_inline = len(data) <= storage.inline_bytes_max
         content, media_type = data, JSON_MEDIA_TYPE
-        format_ = how.format or ("arrow" if how.is_tabular_first and not is_inline else None)
+        format_ = storage.format or (
+            "arrow" if storage.is_tabular_first and not is_inline else None
+        )
         if format_ is not None:
             # Large tables would keep the event loop from its heartbeats.
             content, media_type = await asyncio.to_thread(_encode_content, result, data, format_)
-        if content is data and how.format is not None:
-            noted = {"notes": [*noted.get("notes", ()), FORMAT_FALLBACK]}
+        if content is data and storage.format is not None:
+            notes_field = {"notes": [*notes_field.get("notes", ()), FORMAT_FALLBACK]}
         reference = await self._store_content(
-            content, media_type, how, row_count=_count_rows(result)
+            content, media_type, storage, row_count=_count_rows(result)
         )
         await pass_failpoint(Failpoint.WORKER_PAYLOAD_WRITTEN)
         return ResultEnvelope(
@@ -110,8 +112,8 @@ class ResultStore:
                 **result_envelope.build_reference_context(
                     result, list_readable_fields(result, collected), is_inline=is_inline
                 ),
-                **_describe_result(result, how, is_inline=is_inline),
-                **noted,
+                **_describe_result(result, storage, is_inline=is_inline),
+                **notes_field,
             },
         )
 
@@ -134,35 +136,39 @@ class ResultStore:
         result: PipelineResult,
         data: bytes,
         rows: SpreadTable,
-        how: ResultStorage,
+        storage: ResultStorage,
         beside: dict[str, Any],
         *,
         status: str,
         notes: tuple[str, ...],
     ) -> ResultEnvelope:
         """Keep a result whose rows are stored already: always by reference, as what names them."""
-        stored = await self._payloads.store_payload(
+        reference = await self._payloads.store_payload(
             data, media_type=SPREAD_MEDIA_TYPE, row_count=rows.row_count
         )
-        await self._pin_permanent(stored, how)
-        noted = [*notes, *how.notes]
-        shown = spread_table.replace_marker(codec.decode_json(data), str(result.last), rows.head)
-        preview = build_preview(codec.convert_value(shown, PipelineResult), how.preview_bytes_max)
+        await self._pin_permanent(reference, storage)
+        all_notes = [*notes, *storage.notes]
+        head_result = spread_table.replace_marker(
+            codec.decode_json(data), str(result.last), rows.head
+        )
+        preview = build_preview(
+            codec.convert_value(head_result, PipelineResult), storage.preview_bytes_max
+        )
         return ResultEnvelope(
             status=status,
             # What a reader gets is the rows: their size is what limits are held against.
             reference=structs.replace(
-                stored,
+                reference,
                 payload_bytes=len(data) + rows.payload_bytes,
                 schema_digest=codec.digest_hex(rows.schema.encode()),
             ),
             context={
                 **result_envelope.build_reference_context(result, beside),
-                "store": how.backend,
-                **how.about,
+                "store": storage.backend,
+                **storage.about,
                 **({"preview": preview} if preview else {}),
                 "columns": rows.columns,
-                **({"notes": noted} if noted else {}),
+                **({"notes": all_notes} if all_notes else {}),
             },
         )
 
@@ -181,7 +187,7 @@ class ResultStore:
 
         Raises `SelectionTooLarge`.
         """
-        how = decide_storage(output, backend=self._backend)
+        storage = decide_storage(output, backend=self._backend)
         front = result.tasks[str(result.last)]
         place = identity.mint_token()
         task_result = structs.replace(front, raw={**front.raw, "rows": place})
@@ -194,8 +200,12 @@ class ResultStore:
             media_type=JSON_MEDIA_TYPE,
             row_count=row_count if is_table else None,
         )
-        await self._pin_permanent(reference, how)
-        noted = [*notes, *how.notes, *([FORMAT_FALLBACK] if how.format is not None else [])]
+        await self._pin_permanent(reference, storage)
+        all_notes = [
+            *notes,
+            *storage.notes,
+            *([FORMAT_FALLBACK] if storage.format is not None else []),
+        ]
         return ResultEnvelope(
             status="ok",
             reference=reference,
@@ -203,9 +213,9 @@ class ResultStore:
                 **result_envelope.build_reference_context(
                     result, list_readable_fields(result, collected)
                 ),
-                "store": how.backend,
+                "store": storage.backend,
                 "columns": columns,
-                **({"notes": noted} if noted else {}),
+                **({"notes": all_notes} if all_notes else {}),
             },
         )
 
@@ -224,26 +234,30 @@ class ResultStore:
         return values
 
     async def _store_content(
-        self, content: bytes, media_type: str, how: ResultStorage, *, row_count: int | None
+        self, content: bytes, media_type: str, storage: ResultStorage, *, row_count: int | None
     ) -> PayloadRef:
         """Store content, packed if that was asked for; the digest is that of what is stored."""
-        packed = content
-        if how.compression is not None:
-            packed = await asyncio.to_thread(encoding.compress_bytes, content, how.compression)  # type: ignore[arg-type]  # the model knows both names
+        stored_content = content
+        if storage.compression is not None:
+            stored_content = await asyncio.to_thread(
+                encoding.compress_bytes,
+                content,
+                storage.compression,  # type: ignore[arg-type]  # the model knows both names
+            )
         reference = await self._payloads.store_payload(
-            packed,
+            stored_content,
             media_type=media_type,
             row_count=row_count,
             schema_digest=encoding.find_schema_digest(content),
         )
-        await self._pin_permanent(reference, how)
-        if packed is content:
+        await self._pin_permanent(reference, storage)
+        if stored_content is content:
             return reference
-        return structs.replace(reference, payload_bytes=len(content), codec=how.compression)
+        return structs.replace(reference, payload_bytes=len(content), codec=storage.compression)
 
-    async def _pin_permanent(self, reference: PayloadRef, how: ResultStorage) -> None:
+    async def _pin_permanent(self, reference: PayloadRef, storage: ResultStorage) -> None:
         """Name what is to stay for good: what a named object says is never collected."""
-        if how.is_permanent:
+        if storage.is_permanent:
             name = f"{PERMANENT}/{reference.sha256}"
             await self._payloads.put_named(name, reference.sha256.encode())
 
@@ -267,8 +281,8 @@ class ResultStore:
         `pieces` yields them as masked JSON with commas in between, as often as it is called.
         """
         place = identity.mint_token()
-        whole = codec.encode_canonical(LoopResult(results=[place]))
-        head, _, tail = whole.partition(codec.encode_canonical(place))
+        encoded_result = codec.encode_canonical(LoopResult(results=[place]))
+        head, _, tail = encoded_result.partition(codec.encode_canonical(place))
 
         async def iterate_all_pieces() -> AsyncIterator[bytes]:
             yield head
@@ -320,11 +334,11 @@ def _build_kept_form(result: PipelineResult, data: bytes) -> Any:
 
 
 def _describe_result(
-    result: PipelineResult, how: ResultStorage, *, is_inline: bool
+    result: PipelineResult, storage: ResultStorage, *, is_inline: bool
 ) -> dict[str, Any]:
     """Say what templates may read of a stored result without loading it."""
-    about: dict[str, Any] = {"store": how.backend, **how.about}
-    preview = "" if is_inline else build_preview(result, how.preview_bytes_max)
+    about: dict[str, Any] = {"store": storage.backend, **storage.about}
+    preview = "" if is_inline else build_preview(result, storage.preview_bytes_max)
     columns, length = find_columns(result), find_list_length(result)
     if preview:
         about["preview"] = preview

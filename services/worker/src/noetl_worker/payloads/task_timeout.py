@@ -17,16 +17,16 @@ class _TaskClock:
         self._timeout = timeout
         self._asking = 0
         self._away_s = 0.0
-        self._due = 0.0
+        self._due_s = 0.0
         self.is_over = False
 
     def stop_clock(self) -> bool:
         """Hold the clock; False when it has run out, or the task is past it."""
-        due = self._timeout.when()
-        if self.is_over or self._timeout.expired() or (due is None and not self._asking):
+        due_s = self._timeout.when()
+        if self.is_over or self._timeout.expired() or (due_s is None and not self._asking):
             return False
-        if due is not None:
-            self._due = due
+        if due_s is not None:
+            self._due_s = due_s
             self._timeout.reschedule(None)
         self._asking += 1
         return True
@@ -37,7 +37,7 @@ class _TaskClock:
         self._away_s = max(self._away_s, away_s)
         if self._asking or self.is_over:
             return
-        self._timeout.reschedule(self._due + self._away_s)
+        self._timeout.reschedule(self._due_s + self._away_s)
         self._away_s = 0.0
 
 

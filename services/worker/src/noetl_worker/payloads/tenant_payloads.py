@@ -64,12 +64,10 @@ class PayloadOwner(Struct, frozen=True, kw_only=True):
 class TenantPayloads:
     """The payload store as one command sees it; every method raises `ToolFailure`."""
 
-    def __init__(
-        self, payloads: Payloads, *, place: PayloadOwner, remembered: PayloadCache
-    ) -> None:
+    def __init__(self, payloads: Payloads, *, place: PayloadOwner, cache: PayloadCache) -> None:
         self._payloads = payloads
         self._tenant_scope = place
-        self._remembered = remembered
+        self._cache = cache
 
     @property
     def payload_owner(self) -> PayloadOwner:
@@ -78,35 +76,35 @@ class TenantPayloads:
 
     async def load_value(self, ref: PayloadRef) -> Any:
         """Return the decoded JSON of a reference."""
-        remembered, key = self._remembered, self._build_cache_key(ref.sha256)
-        if (busy := remembered.busy.get(key)) is not None:
+        cache, key = self._cache, self._build_cache_key(ref.sha256)
+        if (other_read_ended := cache.busy.get(key)) is not None:
             with task_timeout.track_store_call() as asking:
                 # How another task's reading goes is nothing that this one does.
                 asking.is_away = True
-                await busy.wait()
-        value = remembered.find_value(key)
+                await other_read_ended.wait()
+        value = cache.find_value(key)
         _count_cache_read(is_hit=value is not None)
         if value is not None:
             _count_bytes(ref.payload_bytes, tier="memory", operation="read")
             return value
-        remembered.busy[key] = done = asyncio.Event()
+        cache.busy[key] = read_ended = asyncio.Event()
         try:
             return await self._read_value(ref)
         finally:
-            remembered.busy.pop(key, None)
-            done.set()
+            cache.busy.pop(key, None)
+            read_ended.set()
 
     async def load_named(self, name: str) -> Any:
         """Return the decoded JSON of a named object, or None when there is none."""
         key = self._build_cache_key(name)
-        found = self._remembered.find_value(key)
-        if found is not None:
-            return found
+        cached_value = self._cache.find_value(key)
+        if cached_value is not None:
+            return cached_value
         data = await self.find_named(name)
         if data is None:
             return None
         value = codec.decode_json(data)
-        self._remembered.keep_value(key, value, size_bytes=len(data))
+        self._cache.keep_value(key, value, size_bytes=len(data))
         return value
 
     def _build_cache_key(self, name: str) -> str:
@@ -117,7 +115,7 @@ class TenantPayloads:
         data = await self.read_payload(ref)
         value = await gather_spread(decode_payload(data, ref), ref, self.read_payload)
         size_bytes = max(len(data), ref.payload_bytes)
-        self._remembered.keep_value(self._build_cache_key(ref.sha256), value, size_bytes=size_bytes)
+        self._cache.keep_value(self._build_cache_key(ref.sha256), value, size_bytes=size_bytes)
         return value
 
     async def store_payload(
@@ -170,7 +168,7 @@ class TenantPayloads:
     async def delete_payload(self, ref: PayloadRef) -> None:
         """Remove content; what is not there is no error."""
         await _call_store(lambda: self._payloads.delete_payload(ref))
-        self._remembered.forget_value(self._build_cache_key(ref.sha256))
+        self._cache.forget_value(self._build_cache_key(ref.sha256))
 
     async def list_names(self, prefix: str) -> list[str]:
         """Return the names of objects under a prefix, in order."""
@@ -236,10 +234,10 @@ def _count_cache_read(*, is_hit: bool) -> None:
     instruments.add_to_counter(names.STORAGE_READS, labels=labels)
 
 
-async def gather_spread(value: Any, ref: PayloadRef, read: Read) -> Any:
+async def gather_spread(value: Any, ref: PayloadRef, read_bytes: Read) -> Any:
     """Put the rows of a spread result in their place; raises `ToolFailure`."""
     try:
-        return await result_values.gather_rows(value, ref, read)
+        return await result_values.gather_rows(value, ref, read_bytes)
     except PayloadUnreadable as problem:
         raise ToolFailure(build_error("parse", str(problem), source="store")) from problem
 

@@ -44,7 +44,9 @@ def render_call(
     names["_task"] = task.name
     names["_attempt"] = attempt
     # What a noop is given is what it shows.
-    opened = json_render.check_json_value if task.kind == "noop" else context.keychain.open_sealed
+    open_value = (
+        json_render.check_json_value if task.kind == "noop" else context.keychain.open_sealed
+    )
     field = "input"
     try:
         inputs = task.input.render(names)
@@ -55,14 +57,14 @@ def render_call(
             fields[field] = (
                 render_by_reference(compiled.source, names, are_tables=field == "inputs")
                 if field in raw_fields
-                else opened(compiled.render(names))
+                else open_value(compiled.render(names))
             )
         if task.kind == "artifact":
             sources = dict(task.fields)
             if "data" in sources:
                 fields["data"] = build_typed_content(fields, sources["data"].source, names)
         field = "auth"
-        auth = opened(task.auth.render(names))
+        auth = open_value(task.auth.render(names))
         field = "timeout"
         timeout = task.constant_timeout
         if timeout is None:
@@ -81,7 +83,7 @@ def render_call(
         attempt=attempt,
         visit=visit,
         fields=fields,
-        input=inputs if task.kind == "noop" or not inputs else opened(inputs),
+        input=inputs if task.kind == "noop" or not inputs else open_value(inputs),
         auth=auth,
         timeout=timeout,
         iterator=_unwrap_values(unit.iterators) if is_python else {},
@@ -105,10 +107,12 @@ def attach_observers(call: Call, services: CommandServices) -> Call:
     return structs.replace(call, log=task_log)
 
 
-def _check_input(expected: tuple[str, ...], given: dict[str, Any]) -> None:
-    absent = [name for name in expected if given.get(name) is None]
-    if absent:
-        raise ToolFailure(build_error("assertion", f"input {', '.join(absent)} is missing or null"))
+def _check_input(input_names: tuple[str, ...], inputs: dict[str, Any]) -> None:
+    absent_names = [name for name in input_names if inputs.get(name) is None]
+    if absent_names:
+        raise ToolFailure(
+            build_error("assertion", f"input {', '.join(absent_names)} is missing or null")
+        )
 
 
 def verify_outcome(task: CompiledTask, outcome: Outcome) -> Outcome:
@@ -127,7 +131,7 @@ def _collect_code_names(
     task: CompiledTask, scratch: PipelineState, context: CommandContext
 ) -> dict[str, Any]:
     """Gather what Python code mentions of the execution's state."""
-    named: dict[str, Any] = {}
+    value_by_name: dict[str, Any] = {}
     ctx: Any = {}
     if task.code_mentions & {"ctx", "context"}:
         ctx = (
@@ -136,11 +140,11 @@ def _collect_code_names(
             else scratch.ctx
         )
     if "ctx" in task.code_mentions:
-        named["ctx"] = ctx
+        value_by_name["ctx"] = ctx
     if "workload" in task.code_mentions:
-        named["workload"] = context.workload
+        value_by_name["workload"] = context.workload
     if "context" in task.code_mentions:
-        named["context"] = {
+        value_by_name["context"] = {
             **context.workload,
             **ctx,
             **_unwrap_values(context.steps),
@@ -148,7 +152,7 @@ def _collect_code_names(
             "workload": context.workload,
             "execution_id": context.command.execution_id,
         }
-    return named
+    return value_by_name
 
 
 def _unwrap_values(values: dict[str, Any]) -> dict[str, Any]:
@@ -164,7 +168,7 @@ class RenderLoader(Protocol):
 
 async def store_task_output(
     task: CompiledTask,
-    tried: AttemptResult,
+    result: AttemptResult,
     *,
     scratch: PipelineState,
     services: CommandServices,
@@ -177,12 +181,12 @@ async def store_task_output(
     assert output is not None, "no task is kept without a block that says so"
     try:
         envelope = await services.keeper.store_task_result(
-            task.name, _drop_collection(tried.result, output), output=output
+            task.name, _drop_collection(result.result, output), output=output
         )
     except SelectionTooLarge as problem:
         error = build_error("payload_too_large", str(problem), task=task.name)
         raise ToolFailure(error) from problem
-    return tried if envelope is None else scratch.refer_to_stored(task, tried, envelope)
+    return result if envelope is None else scratch.refer_to_stored(task, result, envelope)
 
 
 def _drop_collection(result: TaskResult, output: Output) -> TaskResult:

@@ -103,9 +103,9 @@ def _parse_count(value: Any) -> int | None:
     return value if isinstance(value, int) and value >= 0 else None
 
 
-def _build_request_metrics(made: RequestMade, mask: SecretMask) -> RequestMetrics:
+def _build_request_metrics(request_made: RequestMade, mask: SecretMask) -> RequestMetrics:
     return RequestMetrics(
-        method=made.method,
-        url=shorten_text(mask.mask_text(made.url), URL_CHARACTERS_MAX),
-        status=made.status,
+        method=request_made.method,
+        url=shorten_text(mask.mask_text(request_made.url), URL_CHARACTERS_MAX),
+        status=request_made.status,
     )

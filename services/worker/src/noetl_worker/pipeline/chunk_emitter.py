@@ -47,7 +47,7 @@ class ChunkEmitter:
         self._reporter = reporter
         self._progress = services.progress
         self._spool = RowSpool()
-        self._sent = emitted_chunks
+        self._sent_count = emitted_chunks
         self._unconfirmed: dict[int, ChunkEmitted] = {}
         self.restart_rows()
 
@@ -65,7 +65,7 @@ class ChunkEmitter:
         self._row_count = 0
         self._columns: list[str] = []
         self._spool.clear_rows()
-        self._progress.wanted.set()
+        self._progress.hint_wanted.set()
 
     async def write_rows(self, rows: list[Any], columns: Sequence[str] = ()) -> None:
         """Add rows in order; waits while too many chunks are not accepted."""
@@ -90,12 +90,12 @@ class ChunkEmitter:
         """Emit the last chunk and wait until the planner has received all chunks."""
         if self._rows:
             await self._emit_chunk(has_more=False)
-        while self._progress.taken.received < self._sent:
+        while self._progress.stream_progress.received < self._sent_count:
             await self._wait_for_progress()
         self.is_over = True
         data = {} if outcome.data is UNSET else outcome.data
-        counted = {"row_count": self._row_count, "columns": self._columns}
-        return structs.replace(outcome, data={**data, **counted})
+        count_fields = {"row_count": self._row_count, "columns": self._columns}
+        return structs.replace(outcome, data={**data, **count_fields})
 
     async def store_result(
         self,
@@ -125,12 +125,12 @@ class ChunkEmitter:
         data = self._services.mask.mask_bytes(b"[" + b",".join(self._rows) + b"]")
         self._rows, self._bytes, self._index = [], 2, index + 1
         self._spool.add_rows(data[1:-1])
-        if index < self._sent:
+        if index < self._sent_count:
             return
         if index >= CHUNKS_MAX:
             text = f"the stream has more than {CHUNKS_MAX} chunks: raise stream.chunk_rows"
             raise ToolFailure(build_error("limit", text, code="chunks"))
-        while index - self._progress.taken.accepted >= self._stream.max_ahead:
+        while index - self._progress.stream_progress.accepted >= self._stream.max_ahead:
             await self._wait_for_progress()
         reference = await self._services.payloads.store_payload(
             data, media_type=JSON_MEDIA_TYPE, row_count=count
@@ -145,7 +145,7 @@ class ChunkEmitter:
             has_more=has_more,
         )
         self._unconfirmed[index] = fact
-        self._sent = index + 1
+        self._sent_count = index + 1
         self._reporter.report_facts(fact)
         await self._reporter.flush_facts()
 
@@ -159,14 +159,16 @@ class ChunkEmitter:
     async def _wait_for_progress(self) -> None:
         """Wait for progress of the planner; without any, send unconfirmed facts again."""
         if await self._progress.wait_for_change(_RESEND_S):
-            received = self._progress.taken.received
+            received_count = self._progress.stream_progress.received
             self._unconfirmed = {
-                index: fact for index, fact in self._unconfirmed.items() if index >= received - 1
+                index: fact
+                for index, fact in self._unconfirmed.items()
+                if index >= received_count - 1
             }
             return
         if self._unconfirmed:
             self._reporter.report_facts(*self._unconfirmed.values())
-        elif not self._progress.taken.received:
+        elif not self._progress.stream_progress.received:
             # An attempt that continues a stream has emitted nothing yet: any fact gets an answer.
             self._reporter.report_facts(self._build_heartbeat())
         await self._reporter.flush_facts()

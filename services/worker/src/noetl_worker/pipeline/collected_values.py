@@ -54,10 +54,10 @@ class StoredCollection:
     def build_saved(self, held_in: list[str]) -> SavedCollection:
         """Return the collection for another worker to resume: stored chunks, the rest inline."""
         value = self.collection.value
-        rest = value[self._stored_count :] if isinstance(value, list) else value
+        unstored_value = value[self._stored_count :] if isinstance(value, list) else value
         return SavedCollection(
             name=self.name,
-            rest=output_forms.to_plain(rest),
+            rest=output_forms.to_plain(unstored_value),
             size_bytes=self.collection.size_bytes,
             chunks=self._chunks,
             is_truncated=self.collection.is_truncated,
@@ -130,20 +130,20 @@ class TaskCollections:
             notes[COLLECTED_NOTHING] = None
 
     def restore_nothing_collected_note(
-        self, saved: Sequence[str], notes: dict[str, None]
+        self, saved_notes: Sequence[str], notes: dict[str, None]
     ) -> list[str]:
         """Restore the note `COLLECTED_NOTHING` in `notes` if a task still has no collected value.
 
-        `saved` are the notes of a pipeline that is resumed; return the others of them.
+        `saved_notes` are the notes of a pipeline that is resumed; return the others of them.
         """
-        if COLLECTED_NOTHING in saved:
+        if COLLECTED_NOTHING in saved_notes:
             self._tasks_without_value = {
                 task
                 for task, stored_collection in self._by_task.items()
                 if stored_collection.collection.value is None
             }
             notes.update({COLLECTED_NOTHING: None} if self._tasks_without_value else {})
-        return [note for note in saved if note != COLLECTED_NOTHING]
+        return [note for note in saved_notes if note != COLLECTED_NOTHING]
 
     def copy_growing_lists(self, value: Any) -> Any:
         """Copy each list in a value that goes on growing: what is kept is the list as it is now."""
@@ -169,16 +169,24 @@ class TaskCollections:
         """Return the collections as another worker resumes them."""
         return {
             task: stored_collection.build_saved(
-                [name for name, held in variables.items() if held is stored_collection.shown_value]
+                [
+                    name
+                    for name, variable_value in variables.items()
+                    if variable_value is stored_collection.shown_value
+                ]
             )
             for task, stored_collection in self._by_task.items()
         }
 
     def drop_collected(self, names: Mapping[str, Any]) -> dict[str, Any]:
         """Return a result's names without the collections, which are saved apart."""
-        shown = [stored_collection.shown_value for stored_collection in self._by_task.values()]
+        collections = [
+            stored_collection.shown_value for stored_collection in self._by_task.values()
+        ]
         return {
-            name: value for name, value in names.items() if all(value is not item for item in shown)
+            name: value
+            for name, value in names.items()
+            if all(value is not item for item in collections)
         }
 
     def drop_from_result(self, result: TaskResult) -> TaskResult:
@@ -201,11 +209,13 @@ def _copy_growing(value: Any, growing: AbstractSet[int]) -> Any:
         if id(value) in growing:
             return [*value]
         items = [_copy_growing(item, growing) if type(item) in _HOLDERS else item for item in value]
-        is_same = all(copied is item for copied, item in zip(items, value, strict=True))
+        is_same = all(
+            copied_holders is item for copied_holders, item in zip(items, value, strict=True)
+        )
         return value if is_same else items
     if type(value) is dict:
-        held = {name: item for name, item in value.items() if type(item) in _HOLDERS}
-        copied = {name: _copy_growing(item, growing) for name, item in held.items()}
-        is_same = all(copied[name] is item for name, item in held.items())
-        return value if is_same else {**value, **copied}
+        holders = {name: item for name, item in value.items() if type(item) in _HOLDERS}
+        copied_holders = {name: _copy_growing(item, growing) for name, item in holders.items()}
+        is_same = all(copied_holders[name] is item for name, item in holders.items())
+        return value if is_same else {**value, **copied_holders}
     return value

@@ -154,10 +154,10 @@ def compile_pipeline(definition: dict[str, Any], defaults: dict[str, Any]) -> Co
 
 @lru_cache(maxsize=256)
 def _compile_cached(definition: bytes, defaults: bytes) -> CompiledPipeline:
-    given = codec.decode_as(defaults, dict[str, Any])
+    default_values = codec.decode_as(defaults, dict[str, Any])
     step = codec.decode_as(definition, Step)
-    timeout_s = given.get(_TIMEOUT)
-    outputs = build_output_blocks(step, given.get(_INLINE_MAX))
+    timeout_s = default_values.get(_TIMEOUT)
+    outputs = build_output_blocks(step, default_values.get(_INLINE_MAX))
     positions = {task.name: index for index, task in enumerate(step.tool)}
     tasks = tuple(
         structs.replace(
@@ -311,11 +311,11 @@ def _collect_mentions(task: CompiledTask) -> frozenset[str]:
     parts += task.rate_limit.template_parts if task.rate_limit is not None else ()
     mentions = frozenset[str]().union(*(part.names for part in parts))
     for rule in task.rules:
-        written = (target.value.names for target in rule.action.set)
-        read = rule.condition.names if rule.condition is not None else frozenset[str]()
-        mentions = mentions.union(read, rule.action.attempts.names, *written)
-    for inside in (task.submit, task.cancel):
-        mentions = mentions.union(_collect_mentions(inside) if inside is not None else ())
+        value_names = (target.value.names for target in rule.action.set)
+        condition_names = rule.condition.names if rule.condition is not None else frozenset[str]()
+        mentions = mentions.union(condition_names, rule.action.attempts.names, *value_names)
+    for inner_task in (task.submit, task.cancel):
+        mentions = mentions.union(_collect_mentions(inner_task) if inner_task is not None else ())
     return mentions
 
 
@@ -348,13 +348,13 @@ def _compile_targets(block: dict[str, Any], *, bare: Room) -> tuple[WriteTarget,
 
 
 def _compile_target(key: str, value: Any, bare: Room) -> WriteTarget:
-    head, _, rest = key.partition(".")
+    head, _, member = key.partition(".")
     room: Room = bare
     path = key
-    if rest and head in {"ctx", "step"}:
-        room, path = "ctx", rest
-    elif rest and head == "iter":
-        room, path = "iter", rest
+    if member and head in {"ctx", "step"}:
+        room, path = "ctx", member
+    elif member and head == "iter":
+        room, path = "iter", member
     compiled = compile_value(value)
     return WriteTarget(
         room=room,

@@ -132,14 +132,14 @@ def _find_plain_rows(raw: Any, body: Any) -> Any:
 
 def _find_merge_path(task: CompiledTask) -> str | None:
     """Return where the pages of a task have the rows that it collects."""
-    how = None if task.output is None else task.output.accumulate
-    return how.merge_path if how is not None and how.enabled else None
+    accumulate = None if task.output is None else task.output.accumulate
+    return accumulate.merge_path if accumulate is not None and accumulate.enabled else None
 
 
 def _is_page(task: CompiledTask) -> bool:
     """Tell whether each attempt of a task is one of the pages that it collects."""
-    how = None if task.output is None else task.output.accumulate
-    return how is not None and how.enabled
+    accumulate = None if task.output is None else task.output.accumulate
+    return accumulate is not None and accumulate.enabled
 
 
 def _note_reading(

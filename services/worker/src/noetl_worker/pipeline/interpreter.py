@@ -124,13 +124,13 @@ class Pipeline:
         error: ErrorObject | None = None
         try:
             await self._run_tasks()
-        except ToolFailure as failed:
-            error = self._locate_error(failed.error)
+        except ToolFailure as failure:
+            error = self._locate_error(failure.error)
         if self._block.outputs.names is not None:
             try:
                 scratch.collect_step_output(is_ok=error is None)
-            except ToolFailure as failed:
-                error = error or failed.error
+            except ToolFailure as failure:
+                error = error or failure.error
         return PipelineEnd(
             result=scratch.build_result(is_ok=error is None),
             error=error,
@@ -193,9 +193,9 @@ class Pipeline:
                 walk.attempt += 1
                 walk.is_between_tries = False
             attempt = walk.attempt
-            tried = await self._try_task(task, attempt)
+            attempt_result = await self._try_task(task, attempt)
             action, is_exhausted = await self._render_loading(
-                partial(self._choose_action, task, tried)
+                partial(self._choose_action, task, attempt_result)
             )
             if task.bounds:
                 note = await self._render_loading(
@@ -203,21 +203,23 @@ class Pipeline:
                 )
                 self._notes.update(() if note is None else (note,))
             if action is None:
-                self._check_unmatched(task, tried, attempt, is_exhausted=is_exhausted)
-                await self._record_and_write(task, tried, None)
+                self._check_unmatched(task, attempt_result, attempt, is_exhausted=is_exhausted)
+                await self._record_and_write(task, attempt_result, None)
                 return None, 0.0
-            wait_s = partial(self._rules.compute_wait_s, action, task, tried, attempt=attempt)
+            wait_s = partial(
+                self._rules.compute_wait_s, action, task, attempt_result, attempt=attempt
+            )
             if action.do == "retry":
                 await self._render_loading(partial(self._scratch.write_targets, action.set, task))
                 walk.is_between_tries = True
-                if tried.error is not None:
+                if attempt_result.error is not None:
                     now = self._services.clock.now()
-                    record_failed_try(walk, task.name, tried.error, now=now)
+                    record_failed_try(walk, task.name, attempt_result.error, now=now)
                 await self._waits.pause_for(await self._render_loading(wait_s), task, walk, "retry")
                 continue
-            await self._record_and_write(task, tried, action)
+            await self._record_and_write(task, attempt_result, action)
             if action.do == "fail":
-                error = tried.error
+                error = attempt_result.error
                 if error is None:
                     error = await self._render_loading(
                         partial(self._rules.build_refusal, action, task)
@@ -230,12 +232,12 @@ class Pipeline:
         clock = self._services.clock
         if (lease := self._services.lease) is not None:
             await lease.stop_when_over()
-        started = clock.monotonic_s()
+        started_s = clock.monotonic_s()
         if self._resumed is None:
             self._waited_s = 0.0
             started_at = self._walk.started_at = clock.now()
             outcome = await self._attempt_call(task, attempt)
-            duration_s = clock.monotonic_s() - started - self._waited_s
+            duration_s = clock.monotonic_s() - started_s - self._waited_s
         else:
             started_at = self._walk.started_at or clock.now()
             outcome = await self._end_wait(task, attempt, self._resumed)
@@ -248,7 +250,7 @@ class Pipeline:
         error = None
         if outcome.error is not None:
             error = self._locate_error(self._services.mask.mask_error(outcome.error), task, attempt)
-        tried = self._scratch.note_attempt(
+        attempt_result = self._scratch.note_attempt(
             task,
             outcome,
             error,
@@ -256,15 +258,15 @@ class Pipeline:
             started_at=started_at,
             duration_s=duration_s,
         )
-        if task.is_kept and tried.error is None:
-            tried = await store_task_output(
+        if task.is_kept and attempt_result.error is None:
+            attempt_result = await store_task_output(
                 task,
-                tried,
+                attempt_result,
                 scratch=self._scratch,
                 services=self._services,
                 loading=self._render_loading,
             )
-        return tried
+        return attempt_result
 
     async def _end_wait(
         self, task: CompiledTask, attempt: int, resumed: ResumedPipeline
@@ -355,23 +357,23 @@ class Pipeline:
         if task.kind == parked_work.PLAYBOOK:
             raise PipelineParked(await parked_work.build_child_wait(call, self._services, key=key))
         mask = self._services.mask
-        shown = structs.replace(
+        masked_call = structs.replace(
             call, input=mask.mask_value(call.input), fields=mask.mask_value(call.fields)
         )
         walk.wait = task_waits.build_message_wait(
-            shown,
+            masked_call,
             key=key,
             command_id=self._context.command.command_id,
             names=self._scratch.scope,
             cancels=task.cancel is not None,
         )
         if task.submit is not None:
-            sent = await self._services.tools.run(
+            submitted_outcome = await self._services.tools.run(
                 await self._prepare_call(task.submit, call.attempt)
             )
-            if sent.error is not None:
-                raise ToolFailure(sent.error)
-            walk.submitted = sent.data
+            if submitted_outcome.error is not None:
+                raise ToolFailure(submitted_outcome.error)
+            walk.submitted = submitted_outcome.data
         raise PipelineParked(walk.wait)
 
     async def _name_answer_address(self, task: CompiledTask, attempt: int) -> None:
@@ -410,10 +412,10 @@ class Pipeline:
         names["_task"], names[INPUT] = task.name, self._walk.input
 
     def _choose_action(
-        self, task: CompiledTask, tried: AttemptResult
+        self, task: CompiledTask, attempt_result: AttemptResult
     ) -> tuple[CompiledAction | None, bool]:
         """Return what follows an attempt, and whether it has used up its tries."""
-        rules = task.rules_of_success if tried.error is None else task.rules
+        rules = task.rules_of_success if attempt_result.error is None else task.rules
         if not rules:
             return None, False
         choice = self._rules.choose_rule(rules, task, attempt=self._walk.attempt)
@@ -421,26 +423,26 @@ class Pipeline:
         return action, choice.is_exhausted
 
     def _check_unmatched(
-        self, task: CompiledTask, tried: AttemptResult, attempt: int, *, is_exhausted: bool
+        self, task: CompiledTask, attempt_result: AttemptResult, attempt: int, *, is_exhausted: bool
     ) -> None:
         """Let an attempt pass that no rule decides, or fail the pipeline with it."""
-        passes = tried.error is None if task.on_unmatched == "default" else True
+        passes = attempt_result.error is None if task.on_unmatched == "default" else True
         if passes and task.on_unmatched != "fail" and not is_exhausted:
             return
-        self._scratch.record_result(task, tried)
+        self._scratch.record_result(task, attempt_result)
         text = f"task '{task.name}' was tried {attempt} times and no rule lets it pass"
         raise ToolFailure(
-            tried.error or self._locate_error(build_error("policy", text), task, attempt)
+            attempt_result.error or self._locate_error(build_error("policy", text), task, attempt)
         )
 
     async def _record_and_write(
-        self, task: CompiledTask, tried: AttemptResult, action: CompiledAction | None
+        self, task: CompiledTask, attempt_result: AttemptResult, action: CompiledAction | None
     ) -> None:
         """Record a task's result and apply its writes, then the rule's."""
         scratch = self._scratch
-        scratch.record_result(task, tried)
+        scratch.record_result(task, attempt_result)
         if task.set and (action is None or action.do != "fail"):
-            await self._render_loading(lambda: scratch.write_task_set(task, tried))
+            await self._render_loading(lambda: scratch.write_task_set(task, attempt_result))
         if action is not None and action.set:
             await self._render_loading(lambda: scratch.write_targets(action.set, task))
 

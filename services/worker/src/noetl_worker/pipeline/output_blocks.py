@@ -170,13 +170,13 @@ def render_output(
     store = output.store
     field = "output.store.ttl"
     try:
-        given = compile_value(store.ttl).render(scope)
+        ttl = compile_value(store.ttl).render(scope)
     except TemplateError as error:
         error_object = build_template_error(error, step=step, task=task, field=field)
         raise ToolFailure(error_object) from error
-    ttl_s = coercion.coerce_duration_s(given)
-    if given is not None and (ttl_s is None or not ttl_s >= 0):
+    ttl_s = coercion.coerce_duration_s(ttl)
+    if ttl is not None and (ttl_s is None or not ttl_s >= 0):
         place = f"step '{step}'" if task is None else f"step '{step}', task '{task}'"
-        text = f"{place}, field '{field}': {given!r} is not a duration"
+        text = f"{place}, field '{field}': {ttl!r} is not a duration"
         raise ToolFailure(build_error("validation", text, step=step, task=task))
     return structs.replace(output, store=structs.replace(store, ttl=ttl_s))

@@ -190,18 +190,20 @@ class PipelineHalted(Exception):  # noqa: N818 - it tells the lane to let go, wh
 S = TypeVar("S", SavedPipeline, SavedFrame)
 
 
-async def store_parked(saved: SavedPipeline | SavedFrame, services: CommandServices) -> PayloadRef:
+async def store_parked(
+    parked_state: SavedPipeline | SavedFrame, services: CommandServices
+) -> PayloadRef:
     """Store a pipeline or a frame, for any worker to take up; raises `ToolFailure`."""
     # Not canonical: the order of the tasks is part of the result.
-    data = services.mask.mask_bytes(codec.encode_json(saved))
+    data = services.mask.mask_bytes(codec.encode_json(parked_state))
     return await services.payloads.store_payload(data, media_type=JSON_MEDIA_TYPE)
 
 
 async def load_parked_pipeline(resume: Resume, services: CommandServices) -> ResumedPipeline:
     """Load a pipeline and what its wait has brought; raises `ToolFailure`."""
-    saved = await _load_parked(resume, SavedPipeline, services)
+    saved_pipeline = await _load_parked(resume, SavedPipeline, services)
     return ResumedPipeline(
-        saved=saved, status=resume.status, outcome=await _build_outcome(resume, services)
+        saved=saved_pipeline, status=resume.status, outcome=await _build_outcome(resume, services)
     )
 
 
@@ -209,10 +211,10 @@ async def load_parked_frame(
     resume: Resume, services: CommandServices
 ) -> tuple[SavedFrame, ResumedPipeline]:
     """Load a frame, and the row of it whose wait has ended; raises `ToolFailure`."""
-    saved = await _load_parked(resume, SavedFrame, services)
+    saved_frame = await _load_parked(resume, SavedFrame, services)
     outcome = await _build_outcome(resume, services)
-    first = saved.waiting[0]
-    return saved, ResumedPipeline(saved=first.saved, status=resume.status, outcome=outcome)
+    first = saved_frame.waiting[0]
+    return saved_frame, ResumedPipeline(saved=first.saved, status=resume.status, outcome=outcome)
 
 
 async def _load_parked(resume: Resume, kind: type[S], services: CommandServices) -> S:
@@ -240,15 +242,15 @@ async def _load_plain_result(
     result: ResultEnvelope, execution_id: str, services: CommandServices
 ) -> Any:
     """Give another execution's result as a value of this one."""
-    loaded = await result_values.load_stored_result(services.payloads.load_value, result)
-    shown = result_envelope.view_result(
+    loaded_result = await result_values.load_stored_result(services.payloads.load_value, result)
+    result_view = result_envelope.view_result(
         result,
         execution_id=execution_id,
         step="child",
         run="latest",
-        find=result_envelope.make_payload_finder(loaded),
+        find=result_envelope.make_payload_finder(loaded_result),
     )
-    return output_forms.to_plain(shown)
+    return output_forms.to_plain(result_view)
 
 
 async def build_child_wait(call: Call, services: CommandServices, *, key: str) -> ChildWait:
@@ -285,19 +287,19 @@ async def build_child_wait(call: Call, services: CommandServices, *, key: str) -
     )
 
 
-def build_output(shown: SavedOutput, view: ResultView | PayloadHandle) -> OutputView:
+def build_output(saved_output: SavedOutput, view: ResultView | PayloadHandle) -> OutputView:
     """Return the envelope of an attempt, also of one that another worker made."""
     meta = {
-        "attempt": shown.attempt,
-        "attempts_total": shown.attempt,
-        "duration_ms": shown.duration_s * 1000,
-        "started_at": shown.started_at,
-        "worker_id": shown.worker_id,
+        "attempt": saved_output.attempt,
+        "attempts_total": saved_output.attempt,
+        "duration_ms": saved_output.duration_s * 1000,
+        "started_at": saved_output.started_at,
+        "worker_id": saved_output.worker_id,
     }
-    result = shown.result
+    result = saved_output.result
     if isinstance(view, PayloadHandle):
         return OutputView(view, kind=result.kind, meta=meta)
-    data = view if shown.has_data else MISSING
+    data = view if saved_output.has_data else MISSING
     return OutputView(data, kind=result.kind, error=result.error, meta=meta)
 
 
@@ -317,17 +319,19 @@ def _parse_is_awaited(call: Call) -> bool:
 
 
 def _parse_version(call: Call) -> int | None:
-    found = call.fields.get("version")
-    if found is None or found == "latest":
+    field_value = call.fields.get("version")
+    if field_value is None or field_value == "latest":
         return None
-    version = coercion.coerce_integer(found)
+    version = coercion.coerce_integer(field_value)
     if version is None or version < 1:
-        raise _build_field_failure(call, "version", found, "a version number or 'latest'")
+        raise _build_field_failure(call, "version", field_value, "a version number or 'latest'")
     return version
 
 
-def _build_field_failure(call: Call, field: str, found: Any, wanted: str) -> ToolFailure:
-    text = f"task '{call.task}', field '{field}': {found!r} is not {wanted}"
+def _build_field_failure(
+    call: Call, field: str, field_value: Any, expected_form: str
+) -> ToolFailure:
+    text = f"task '{call.task}', field '{field}': {field_value!r} is not {expected_form}"
     return ToolFailure(build_error("validation", text))
 
 

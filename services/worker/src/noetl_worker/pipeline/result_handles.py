@@ -57,10 +57,10 @@ def render_by_reference(source: Any, scope: TemplateScope, *, are_tables: bool) 
 
 def find_typed_table(source: Any, rows: list[Any], scope: TemplateScope) -> Any:
     """Return the table with types whose rows a template names, or the rows that it made."""
-    named = _ROWS.fullmatch(source.strip()) if isinstance(source, str) else None
-    if named is None:
+    rows_match = _ROWS.fullmatch(source.strip()) if isinstance(source, str) else None
+    if rows_match is None:
         return rows
-    table = compile_value(f"{{{{ {named['table']} }}}}").evaluate(scope)
+    table = compile_value(f"{{{{ {rows_match['table']} }}}}").evaluate(scope)
     if not isinstance(table, Mapping) or table.get("types") is None:
         return rows
     return {"columns": table["columns"], "types": table["types"], "rows": rows}

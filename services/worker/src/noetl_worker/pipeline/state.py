@@ -167,9 +167,11 @@ class PipelineState:
             for name, value in self._variables.items()
             if isinstance(value, ResultView)
         }
-        collected = collections.build_saved(self._variables)
+        saved_collections = collections.build_saved(self._variables)
         left_out = {
-            name for saved_collection in collected.values() for name in saved_collection.held_in
+            name
+            for saved_collection in saved_collections.values()
+            for name in saved_collection.held_in
         }
         previous = self._previous
         return SavedState(
@@ -189,8 +191,8 @@ class PipelineState:
             views=views,
             kept=self._stored_results,
             kept_views=kept_views,
-            collected=collected,
-            view_tasks=self._find_variables_of(collected),
+            collected=saved_collections,
+            view_tasks=self._find_variables_of(saved_collections),
             output=None
             if self._output is None
             else structs.replace(
@@ -215,39 +217,41 @@ class PipelineState:
     def _seal_value(self, value: Any) -> Any:
         return self._context.keychain.seal_secrets(output_forms.to_plain(value), is_secret=False)
 
-    async def restore_state(self, saved: SavedState, payloads: TenantPayloads) -> None:
+    async def restore_state(self, saved_state: SavedState, payloads: TenantPayloads) -> None:
         """Go on with what another worker had found out; raises `ToolFailure`."""
         whole_of = self._collections.restore_result
-        await self._collections.load_saved(saved, payloads)
-        self.ctx, self.patch = saved.ctx, saved.patch
+        await self._collections.load_saved(saved_state, payloads)
+        self.ctx, self.patch = saved_state.ctx, saved_state.patch
         parts = structs.replace(self.scope.parts, ctx=self.ctx)
         self.scope = self.scope.extend_scope({"ctx": self.ctx}, parts=parts)
-        self.scope["iter"].update(saved.iter)
+        self.scope["iter"].update(saved_state.iter)
         self.results.update(
-            {task: whole_of(task, task_result) for task, task_result in saved.results.items()}
+            {task: whole_of(task, task_result) for task, task_result in saved_state.results.items()}
         )
         self._views.update({name: view_task(item) for name, item in self.results.items()})
-        for name, envelope in saved.kept.items():
+        for name, envelope in saved_state.kept.items():
             self._stored_results[name] = envelope
             self._views[name] = self._build_handle(name, envelope, view_task(self.results[name]))
-        self._variables.update(saved.variables)
-        for name, view in saved.views.items():
-            task = saved.view_tasks.get(name)
+        self._variables.update(saved_state.variables)
+        for name, view in saved_state.views.items():
+            task = saved_state.view_tasks.get(name)
             self._variables[name] = view_task(whole_of(task, view))
-        for collected, saved_collection in saved.collected.items():
-            shown = self._collections.get_shown_value(collected)
-            self._variables.update(dict.fromkeys(saved_collection.held_in, shown))
-        self._variables.update({name: self._views[task] for name, task in saved.kept_views.items()})
-        self.last = saved.last
-        if saved.previous is not None:
-            self._previous = whole_of(saved.last, saved.previous)
-            is_kept = saved.last in saved.kept
+        for task_name, saved_collection in saved_state.collected.items():
+            shown_value = self._collections.get_shown_value(task_name)
+            self._variables.update(dict.fromkeys(saved_collection.held_in, shown_value))
+        self._variables.update(
+            {name: self._views[task] for name, task in saved_state.kept_views.items()}
+        )
+        self.last = saved_state.last
+        if saved_state.previous is not None:
+            self._previous = whole_of(saved_state.last, saved_state.previous)
+            is_kept = saved_state.last in saved_state.kept
             self.scope["_prev"] = (
-                self._views[str(saved.last)] if is_kept else view_task(self._previous)
+                self._views[str(saved_state.last)] if is_kept else view_task(self._previous)
             )
-        if saved.output is not None:
-            result = whole_of(saved.output.task, saved.output.result)
-            self._show_output(structs.replace(saved.output, result=result))
+        if saved_state.output is not None:
+            result = whole_of(saved_state.output.task, saved_state.output.result)
+            self._show_output(structs.replace(saved_state.output, result=result))
         if self._own_step is not None and self.results:
             self._steps[self._own_step] = view_pipeline(self.build_result())
 
@@ -297,12 +301,16 @@ class PipelineState:
         )
         return AttemptResult(result=result, view=view, error=error)
 
-    def _show_output(self, shown: SavedOutput) -> ResultView:
+    def _show_output(self, saved_output: SavedOutput) -> ResultView:
         """Make an attempt the current `output`, also one that another worker made."""
-        self._output = shown
-        view = view_task(shown.result)
-        stored = None if shown.kept is None else self._build_handle(shown.task, shown.kept, view)
-        self.scope["output"] = parked_work.build_output(shown, stored or view)
+        self._output = saved_output
+        view = view_task(saved_output.result)
+        stored_view = (
+            None
+            if saved_output.kept is None
+            else self._build_handle(saved_output.task, saved_output.kept, view)
+        )
+        self.scope["output"] = parked_work.build_output(saved_output, stored_view or view)
         return view
 
     def _build_collect_error(
@@ -316,15 +324,15 @@ class PipelineState:
         return build_error("limit", text, code=REPEAT_BOUND, step=step, details=about, **place)
 
     def refer_to_stored(
-        self, task: CompiledTask, tried: AttemptResult, envelope: ResultEnvelope
+        self, task: CompiledTask, attempt_result: AttemptResult, envelope: ResultEnvelope
     ) -> AttemptResult:
         """Show an attempt's result, the current `output`, as what is stored."""
-        view = self._build_handle(task.name, envelope, view_task(tried.result))
+        view = self._build_handle(task.name, envelope, view_task(attempt_result.result))
         assert self._output is not None, "what is stored was an attempt's output before"
         self._output = structs.replace(self._output, kept=envelope)
         self.scope["output"] = parked_work.build_output(self._output, view)
         self.notes.update(dict.fromkeys(envelope.context.get("notes", ())))
-        return structs.replace(tried, view=view, kept=envelope)
+        return structs.replace(attempt_result, view=view, kept=envelope)
 
     def _select_names(self, task: CompiledTask, raw: Any, *, is_ok: bool) -> dict[str, Any]:
         """Name what `select` and `accumulate` want kept of a result."""
@@ -333,42 +341,42 @@ class PipelineState:
             return {}
         body = find_body(task.kind, raw)
         names = select_fields(raw, body, output.select) if is_ok else {}
-        how = output.accumulate
-        if how is not None and how.enabled:
+        accumulate = output.accumulate
+        if accumulate is not None and accumulate.enabled:
             value = ABSENT
-            if how.on_success if is_ok else how.on_error:
-                value = find_value(raw, body, how.merge_path or "")
+            if accumulate.on_success if is_ok else accumulate.on_error:
+                value = find_value(raw, body, accumulate.merge_path or "")
                 self._collections.note_absence(task.name, value, self.notes)
             if self._collections.add_value(task.name, output, value):
                 self.notes[ACCUMULATE_TRUNCATED] = None
-            shown = self._collections.get_shown_value(task.name)
-            names[how.manifest_as] = self._variables[how.manifest_as] = shown
+            shown_value = self._collections.get_shown_value(task.name)
+            names[accumulate.manifest_as] = self._variables[accumulate.manifest_as] = shown_value
         return names
 
-    def record_result(self, task: CompiledTask, tried: AttemptResult) -> None:
+    def record_result(self, task: CompiledTask, attempt_result: AttemptResult) -> None:
         """Make an attempt the task's result; one that succeeded is the pipeline's latest."""
         self.results.pop(task.name, None)
-        self.results[task.name] = tried.result
+        self.results[task.name] = attempt_result.result
         self._views.pop(task.name, None)
-        self._views[task.name] = tried.view
+        self._views[task.name] = attempt_result.view
         if task.is_kept:
             self._stored_results.pop(task.name, None)
-            if tried.kept is not None:
-                self._stored_results[task.name] = tried.kept
-        if tried.error is None:
-            self.last, self._previous = task.name, tried.result
-            self.scope["_prev"] = tried.view
+            if attempt_result.kept is not None:
+                self._stored_results[task.name] = attempt_result.kept
+        if attempt_result.error is None:
+            self.last, self._previous = task.name, attempt_result.result
+            self.scope["_prev"] = attempt_result.view
         if task.output is not None and task.output.as_ is not None:
-            self._variables[task.output.as_] = tried.view
+            self._variables[task.output.as_] = attempt_result.view
         if self._own_step is not None:
             self._steps[self._own_step] = view_pipeline(self.build_result())
 
-    def write_task_set(self, task: CompiledTask, tried: AttemptResult) -> None:
+    def write_task_set(self, task: CompiledTask, attempt_result: AttemptResult) -> None:
         """Apply a task's own `set`, which sees its raw result as `output`."""
         if not task.set:
             return
         envelope = self.scope["output"]
-        self.scope["output"] = tried.view
+        self.scope["output"] = attempt_result.view
         try:
             self.write_targets(task.set, task)
         finally:

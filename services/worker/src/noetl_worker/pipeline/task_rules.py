@@ -30,24 +30,24 @@ class RuleLimits:
         self._limits = limits
         self._step = step
 
-    def get_limit(self, name: str, most: int) -> int:
+    def get_limit(self, name: str, maximum: int) -> int:
         """Return a bound, which a playbook may lower and never raise."""
-        return min(most, self._limits.get(name, most))
+        return min(maximum, self._limits.get(name, maximum))
 
     def render_attempts(
         self, compiled: CompiledTemplate, scope: TemplateScope, *, task: CompiledTask
     ) -> int:
         """Render a number of attempts."""
-        most = self.get_limit("attempts", retry_rules.ATTEMPTS_MAX)
+        maximum = self.get_limit("attempts", retry_rules.ATTEMPTS_MAX)
         if compiled.source == _DEFAULT_RETRY.attempts:
-            return min(int(_DEFAULT_RETRY.attempts), most)
+            return min(int(_DEFAULT_RETRY.attempts), maximum)
         field = self._render_field(compiled, scope, task, "attempts")
         attempts = coercion.coerce_integer(field)
         if attempts is None:
             raise self._build_refusal(task, "attempts", f"{field!r} is not a whole number")
-        if attempts > most:
+        if attempts > maximum:
             raise self._build_limit_failure(
-                task, "attempts", f"{attempts} exceeds the limit of {most}"
+                task, "attempts", f"{attempts} exceeds the limit of {maximum}"
             )
         return attempts
 
@@ -104,18 +104,18 @@ class RuleLimits:
         self, compiled: CompiledTemplate, scope: TemplateScope, task: CompiledTask, field: str
     ) -> float | None:
         """Render a duration; null is as good as none."""
-        given = self._render_field(compiled, scope, task, field)
-        if given is None:
+        field_value = self._render_field(compiled, scope, task, field)
+        if field_value is None:
             return None
-        found_s = coercion.coerce_duration_s(given)
-        if found_s is None or math.isnan(found_s):
-            raise self._build_refusal(task, field, f"{given!r} is not a duration")
-        most = self.get_limit(field, WAIT_S_MAX)
-        if found_s > most:
+        duration_s = coercion.coerce_duration_s(field_value)
+        if duration_s is None or math.isnan(duration_s):
+            raise self._build_refusal(task, field, f"{field_value!r} is not a duration")
+        wait_s_max = self.get_limit(field, WAIT_S_MAX)
+        if duration_s > wait_s_max:
             raise self._build_limit_failure(
-                task, field, f"{found_s:g} s exceeds the limit of {most} s"
+                task, field, f"{duration_s:g} s exceeds the limit of {wait_s_max} s"
             )
-        return found_s
+        return duration_s
 
     def _render_field(
         self, compiled: CompiledTemplate, scope: TemplateScope, task: CompiledTask, field: str
@@ -126,17 +126,17 @@ class RuleLimits:
             error_object = build_template_error(error, step=self._step, task=task.name, field=field)
             raise ToolFailure(error_object) from error
 
-    def _build_refusal(self, task: CompiledTask, field: str, why: str) -> ToolFailure:
-        text = f"step '{self._step}', task '{task.name}', field '{field}': {why}"
+    def _build_refusal(self, task: CompiledTask, field: str, reason: str) -> ToolFailure:
+        text = f"step '{self._step}', task '{task.name}', field '{field}': {reason}"
         return ToolFailure(build_error("validation", text, task=task.name))
 
-    def _build_limit_failure(self, task: CompiledTask, field: str, why: str) -> ToolFailure:
-        text = f"step '{self._step}', task '{task.name}', field '{field}': {why}"
+    def _build_limit_failure(self, task: CompiledTask, field: str, reason: str) -> ToolFailure:
+        text = f"step '{self._step}', task '{task.name}', field '{field}': {reason}"
         return ToolFailure(build_error("limit", text, code=field, task=task.name))
 
 
 # Actions after which the pipeline waits; `fail` and `break` have nothing to wait for.
-_WAITING = frozenset({"retry", "jump", "continue"})
+_WAITING_ACTIONS = frozenset({"retry", "jump", "continue"})
 
 
 class TaskRules:
@@ -168,11 +168,11 @@ class TaskRules:
             raise self._build_template_failure(error, task, field="spec.policy.rules") from error
 
     def compute_wait_s(
-        self, action: CompiledAction, task: CompiledTask, tried: AttemptResult, *, attempt: int
+        self, action: CompiledAction, task: CompiledTask, result: AttemptResult, *, attempt: int
     ) -> float:
         """Return how long the pipeline waits before it does what an action says."""
         scope = self._scratch.scope
-        if action.do not in _WAITING:
+        if action.do not in _WAITING_ACTIONS:
             return 0.0
         if action.do != "retry":
             return self._bounds.render_delay_s(action, scope, task=task) or 0.0
@@ -181,7 +181,7 @@ class TaskRules:
             scope,
             task=task,
             tries=attempt,
-            error=tried.error,
+            error=result.error,
             noise=self._compute_noise(task, attempt),
         )
 
@@ -205,25 +205,27 @@ class TaskRules:
         if action is not None and action.do == "jump":
             return None
         scope = self._scratch.scope
-        ended = next((bound for bound in task.bounds if bound.has_reached_bound(scope)), None)
-        if ended is None:
+        reached_bound = next(
+            (bound for bound in task.bounds if bound.has_reached_bound(scope)), None
+        )
+        if reached_bound is None:
             return None
-        if ended.on_bound == "stop":
+        if reached_bound.on_bound == "stop":
             return REPEAT_BOUND
-        raise ToolFailure(self._build_bound_error(ended, task))
+        raise ToolFailure(self._build_bound_error(reached_bound, task))
 
     def _build_bound_error(self, bound: RepeatBound, task: CompiledTask) -> ErrorObject:
         scratch = self._scratch
-        pages, most = scratch.scope["iter"].get("calls"), bound.calls_max(scratch.scope)
+        pages, pages_max = scratch.scope["iter"].get("calls"), bound.calls_max(scratch.scope)
         rows = scratch.task_collections.row_count
-        collected = "" if rows is None else f", {rows} rows collected"
+        rows_text = "" if rows is None else f", {rows} rows collected"
         text = (
             f"step '{self._site.step}', task '{task.name}': the repeat reached its bound, "
-            f"max_pages is {most}, while its condition still holds ({pages} pages "
-            f"read{collected}): raise max_pages (max_attempts, max_iterations, or the number "
+            f"max_pages is {pages_max}, while its condition still holds ({pages} pages "
+            f"read{rows_text}): raise max_pages (max_attempts, max_iterations, or the number "
             "that the rule holds iter.calls against), or say on_bound: stop to keep the part"
         )
-        about = {"setting": "max_pages", "bound": most, "pages": pages, "rows": rows}
+        about = {"setting": "max_pages", "bound": pages_max, "pages": pages, "rows": rows}
         return build_error("limit", text, code=REPEAT_BOUND, task=task.name, details=about)
 
     def _build_template_failure(

@@ -106,14 +106,14 @@ def sort_waiting_rows(rows: list[WaitingRow], now: datetime) -> list[WaitingRow]
 
     A wait for time goes on while the frame waits for another row, so it is as long as what is left.
     """
-    timed = [(row, row.wait) for row in rows if isinstance(row.wait, TimeWait)]
+    timed_rows = [(row, row.wait) for row in rows if isinstance(row.wait, TimeWait)]
     waiting_rows = [row for row in rows if not isinstance(row.wait, TimeWait)]
-    timed.sort(key=lambda one: one[1].until)
-    left = [
+    timed_rows.sort(key=lambda timed_row: timed_row[1].until)
+    shortened_rows = [
         structs.replace(row, wait=structs.replace(wait, timeout_s=_compute_left_s(wait, now)))
-        for row, wait in timed
+        for row, wait in timed_rows
     ]
-    return [*sorted(waiting_rows, key=lambda row: row.index or 0), *left]
+    return [*sorted(waiting_rows, key=lambda row: row.index or 0), *shortened_rows]
 
 
 def _compute_left_s(wait: TimeWait, now: datetime) -> float:
@@ -145,13 +145,13 @@ def name_answer_address(
 
     Raises `ToolFailure`, or `PayloadNeeded` to be called again.
     """
-    written = _render_key(task, names, step=context.command.step)
-    if written is None:
-        where = f"{unit}-{place}" if place else unit
-        written = _build_default_key(
-            context, unit=where, task=task.name, visit=visit, attempt=attempt
+    rendered_key = _render_key(task, names, step=context.command.step)
+    if rendered_key is None:
+        unit_place = f"{unit}-{place}" if place else unit
+        rendered_key = _build_default_key(
+            context, unit=unit_place, task=task.name, visit=visit, attempt=attempt
         )
-    correlation_key = _check_key(task.name, written, services)
+    correlation_key = _check_key(task.name, rendered_key, services)
     key = parked_work.build_wait_key(task.name, visit=visit, attempt=attempt, place=place)
     token = services.callbacks.build_token(command_id=context.command.command_id, key=key)
     services.mask.learn_secrets(token)
@@ -218,14 +218,14 @@ def build_message_wait(
     )
 
 
-def _check_key(task: str, found: Any, services: CommandServices) -> str:
+def _check_key(task: str, key: Any, services: CommandServices) -> str:
     """Admit a correlation key; raises `ToolFailure`.
 
     It is an address that everybody may read: masked, it would lead nowhere.
     """
-    text = str(found)
-    if not isinstance(found, str | int | float):
-        way = f"{found!r} is no text"
+    text = str(key)
+    if not isinstance(key, str | int | float):
+        way = f"{key!r} is no text"
         raise ToolFailure(
             build_error("validation", f"task '{task}', field 'correlation_key': {way}")
         )
@@ -281,31 +281,35 @@ def _parse_reported_error(error: Any) -> ErrorObject:
     )
 
 
-def _parse_schema(call: Call, found: Any) -> dict[str, str]:
-    if found is None:
+def _parse_schema(call: Call, field_value: Any) -> dict[str, str]:
+    if field_value is None:
         return {}
-    if isinstance(found, list) and all(isinstance(name, str) for name in found):
-        return dict.fromkeys(found, inbox.ANY)
-    if isinstance(found, dict) and all(kind in inbox.TYPE_NAMES for kind in found.values()):
-        return dict(found)
-    wanted = f"a list of names, or names with one of {', '.join(inbox.TYPE_NAMES)}"
-    raise _build_field_failure(call, "schema", found, wanted)
+    if isinstance(field_value, list) and all(isinstance(name, str) for name in field_value):
+        return dict.fromkeys(field_value, inbox.ANY)
+    if isinstance(field_value, dict) and all(
+        kind in inbox.TYPE_NAMES for kind in field_value.values()
+    ):
+        return dict(field_value)
+    expected_form = f"a list of names, or names with one of {', '.join(inbox.TYPE_NAMES)}"
+    raise _build_field_failure(call, "schema", field_value, expected_form)
 
 
-def _parse_texts(call: Call, field: str, found: Any) -> list[str]:
-    if found is None:
+def _parse_texts(call: Call, field: str, field_value: Any) -> list[str]:
+    if field_value is None:
         return []
-    if isinstance(found, str):
-        return [found]
-    if isinstance(found, list) and all(isinstance(item, str | int) for item in found):
-        return [str(item) for item in found]
-    raise _build_field_failure(call, field, found, "a list of names")
+    if isinstance(field_value, str):
+        return [field_value]
+    if isinstance(field_value, list) and all(isinstance(item, str | int) for item in field_value):
+        return [str(item) for item in field_value]
+    raise _build_field_failure(call, field, field_value, "a list of names")
 
 
-def _parse_text(found: Any) -> str | None:
-    return None if found is None else str(found)
+def _parse_text(field_value: Any) -> str | None:
+    return None if field_value is None else str(field_value)
 
 
-def _build_field_failure(call: Call, field: str, found: Any, wanted: str) -> ToolFailure:
-    text = f"task '{call.task}', field '{field}': {found!r} is not {wanted}"
+def _build_field_failure(
+    call: Call, field: str, field_value: Any, expected_form: str
+) -> ToolFailure:
+    text = f"task '{call.task}', field '{field}': {field_value!r} is not {expected_form}"
     return ToolFailure(build_error("validation", text))

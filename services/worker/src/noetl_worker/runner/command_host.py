@@ -176,9 +176,11 @@ class CommandHost:
         try:
             async with asyncio.TaskGroup() as group:
                 await self._work_until_settled(command, hold, reporter, group, heartbeat_s)
-        except* Interruption as several:
+        except* Interruption as interruption_group:
             interruptions = [
-                exception for exception in several.exceptions if isinstance(exception, Interruption)
+                exception
+                for exception in interruption_group.exceptions
+                if isinstance(exception, Interruption)
             ]
         await self._settle_command(command, hold, interruptions[0] if interruptions else None)
 
@@ -203,8 +205,10 @@ class CommandHost:
             attendants.append(group.create_task(reporter.publish_until_cancelled()))
             attendants.append(group.create_task(self._listen_for_stop(command, hold)))
             if isinstance(command.work, StepWork):
-                heard = services.progress.listen_for_hints(self._lane.hints, command.command_id)
-                attendants.append(group.create_task(heard))
+                hint_listener = services.progress.listen_for_hints(
+                    self._lane.hints, command.command_id
+                )
+                attendants.append(group.create_task(hint_listener))
             if isinstance(command.work, SlotWork):
                 attendants.append(group.create_task(self._listen_for_pause(command, hold)))
             reporter.report_started()
@@ -302,7 +306,7 @@ class CommandHost:
     def _build_services(self, command: Command, hold: CommandLease) -> CommandServices:
         lane = self._lane
         place = PayloadOwner(tenant_id=command.tenant_id, organization_id=command.organization_id)
-        payloads = TenantPayloads(lane.payloads, place=place, remembered=lane.remembered)
+        payloads = TenantPayloads(lane.payloads, place=place, cache=lane.remembered)
         return CommandServices(
             tools=lane.tools,
             payloads=payloads,

@@ -84,10 +84,10 @@ async def _dispatch_work(
     command: Command, services: CommandServices, reporter: AttemptReporter, draining: asyncio.Event
 ) -> bool:
     if services.waves is not None and isinstance(command.work, FrameWork | ReduceWork):
-        in_wave = await services.waves.run_command_frame(command)
+        wave_fact = await services.waves.run_command_frame(command)
         # Its executors have journals of their own.
         await services.tools.lender.read_entries(command)
-        reporter.report_facts(in_wave)
+        reporter.report_facts(wave_fact)
         return True
     block, context = await prepare_command(command, services)
     match command.work:
@@ -124,10 +124,18 @@ async def _dispatch_work(
             await batch.run(draining)
             return True
         case FrameWork() | ReduceWork() as work:
-            framed = PlannerFrame(command=command, block=block, context=context, services=services)
-            run = framed.run_slice(work) if isinstance(work, FrameWork) else framed.run_reduce(work)
-            ended = _report_end(run, reporter)
-            return await _run_unless_parked(command, ended, services=services, reporter=reporter)
+            planner_frame = PlannerFrame(
+                command=command, block=block, context=context, services=services
+            )
+            run = (
+                planner_frame.run_slice(work)
+                if isinstance(work, FrameWork)
+                else planner_frame.run_reduce(work)
+            )
+            end_report = _report_end(run, reporter)
+            return await _run_unless_parked(
+                command, end_report, services=services, reporter=reporter
+            )
         case _:
             assert_never(command.work)
     try:
@@ -205,10 +213,10 @@ async def _load_context(
 
 
 def _build_chunk_unit(work: ChunkWork, context: CommandContext) -> PipelineUnit:
-    named = context.build_chunk_names(work.chunk)
+    chunk_names = context.build_chunk_names(work.chunk)
     return PipelineUnit(
         site=context.build_unit_scope(unit=f"chunk-{work.index}"),
-        fixed={"iter": {}, **named},
+        fixed={"iter": {}, **chunk_names},
         iterators={},
         ctx=context.ctx,
         may_park=True,

@@ -59,7 +59,7 @@ class RowOutputs:
         self._payloads = payloads
         self._mask = mask
         self._bytes_max = bytes_max
-        self._held: dict[int, Any] = {}
+        self._output_by_row: dict[int, Any] = {}
         self._held_bytes = 0
         self._parts: list[PayloadRef] = []
         self._place_by_row: dict[int, _PartPlace] = {}
@@ -74,11 +74,11 @@ class RowOutputs:
     @property
     def row_indices(self) -> list[int]:
         """Return which rows have given something, in order."""
-        return sorted(self._held.keys() | self._place_by_row.keys())
+        return sorted(self._output_by_row.keys() | self._place_by_row.keys())
 
     async def put_output(self, row: int, value: Any) -> None:
         """Add the output of a row; raises `ToolFailure` when a part cannot be stored."""
-        self._held[row] = value
+        self._output_by_row[row] = value
         if not self._bytes_max:
             return
         self._held_bytes += len(codec.encode_json(value))
@@ -88,11 +88,11 @@ class RowOutputs:
 
     async def _flush_part(self) -> None:
         """Store the outputs in memory as a part; on cancellation they stay in memory."""
-        held, self._held, self._held_bytes = self._held, {}, 0
-        if not held:
+        output_by_row, self._output_by_row, self._held_bytes = self._output_by_row, {}, 0
+        if not output_by_row:
             return
         data, places, part = bytearray(b"["), {}, len(self._parts)
-        for row, value in held.items():
+        for row, value in output_by_row.items():
             start = len(data)
             data += self._encode_output(value)
             places[row] = _PartPlace(part, start, len(data))
@@ -100,17 +100,17 @@ class RowOutputs:
         data[-1:] = b"]"
         try:
             reference = await self._payloads.store_payload(
-                bytes(data), media_type=JSON_MEDIA_TYPE, row_count=len(held)
+                bytes(data), media_type=JSON_MEDIA_TYPE, row_count=len(output_by_row)
             )
             self._parts.append(reference)
             self._place_by_row.update(places)
         finally:
             if len(self._parts) == part:
-                self._held = {**held, **self._held}
+                self._output_by_row = {**output_by_row, **self._output_by_row}
 
     def list_held(self, rows: Sequence[int]) -> list[Any]:
         """Return outputs that are in memory, None where a row gave nothing."""
-        return [self._held.get(row) for row in rows]
+        return [self._output_by_row.get(row) for row in rows]
 
     async def list_all(self) -> list[tuple[int, Any]]:
         """Return every output with its row, in order; raises `ToolFailure`."""
@@ -118,19 +118,19 @@ class RowOutputs:
 
     async def iterate_pieces(self, rows: Sequence[int]) -> AsyncIterator[bytes]:
         """Yield the masked JSON of outputs, with commas between them; raises `ToolFailure`."""
-        gathered = bytearray()
+        piece = bytearray()
         for number, row in enumerate(rows):
-            gathered += b"," if number else b""
-            gathered += await self._read_data(row)
-            if len(gathered) >= _PIECE_BYTES:
-                yield bytes(gathered)
-                gathered.clear()
-        yield bytes(gathered)
+            piece += b"," if number else b""
+            piece += await self._read_data(row)
+            if len(piece) >= _PIECE_BYTES:
+                yield bytes(piece)
+                piece.clear()
+        yield bytes(piece)
 
     async def _read_data(self, row: int) -> bytes:
         place = self._place_by_row.get(row)
         if place is None:
-            return self._encode_output(self._held.get(row))
+            return self._encode_output(self._output_by_row.get(row))
         if place.part not in self._data_by_part:
             while len(self._data_by_part) >= _PARTS_READ:
                 del self._data_by_part[next(iter(self._data_by_part))]
@@ -189,8 +189,8 @@ class _FrameRun:
         self._keeps_results = _collects_results(block)
         self._started_at = services.clock.monotonic_s()
         self._next = 0
-        self._done = 0
-        self._failed = 0
+        self._done_count = 0
+        self._failed_count = 0
         self._error: ErrorObject | None = None
         self._patch: dict[str, Any] = {}
         self._metrics: MetricsByTask = {}
@@ -202,40 +202,40 @@ class _FrameRun:
         )
         self._lanes: list[asyncio.Task[None]] = []
         self._steady: dict[Any, Any] = {}
-        self._waiting: list[WaitingRow] = []
+        self._waiting_rows: list[WaitingRow] = []
 
     async def resume_frame(self, resume: Resume) -> None:
         """Go on from where the frame was parked, with the row whose wait has ended."""
-        saved, resumed = await parked_work.load_parked_frame(resume, self._services)
-        if saved.frame_id != self._frame.frame_id:
+        state, resumed = await parked_work.load_parked_frame(resume, self._services)
+        if state.frame_id != self._frame.frame_id:
             # Reports were lost, and the ledger knows an earlier frame as the open one.
             return
-        self._next, self._done, self._failed = saved.next, saved.done, saved.failed
-        self._error, self._patch = saved.error, dict(saved.patch)
-        self._metrics = saved.metrics
-        for index, value in saved.results:
+        self._next, self._done_count, self._failed_count = (state.next, state.done, state.failed)
+        self._error, self._patch = state.error, dict(state.patch)
+        self._metrics = state.metrics
+        for index, value in state.results:
             await self._outputs.put_output(index, value)
-        first, *waiting_rows = saved.waiting
+        first, *waiting_rows = state.waiting
         now = self._services.clock.now()
-        due = [row for row in waiting_rows if is_time_over(row.wait, now)]
-        self._waiting = [row for row in waiting_rows if not is_time_over(row.wait, now)]
+        due_rows = [row for row in waiting_rows if is_time_over(row.wait, now)]
+        self._waiting_rows = [row for row in waiting_rows if not is_time_over(row.wait, now)]
         await self._run_and_count(first.index, resumed)
-        for row in due:
-            passed = ResumedPipeline(saved=row.saved, status=ELAPSED, outcome=Outcome())
-            await self._run_and_count(row.index, passed)
+        for row in due_rows:
+            resumed_row = ResumedPipeline(saved=row.saved, status=ELAPSED, outcome=Outcome())
+            await self._run_and_count(row.index, resumed_row)
         await self._park_frame()
 
     async def _park_frame(self) -> None:
         """Let the frame go while rows of it wait; what they are is kept in their order."""
-        if not self._waiting:
+        if not self._waiting_rows:
             return
         raise FrameParked(
             SavedFrame(
                 frame_id=self._frame.frame_id,
-                waiting=sort_waiting_rows(self._waiting, self._services.clock.now()),
+                waiting=sort_waiting_rows(self._waiting_rows, self._services.clock.now()),
                 next=self._next,
-                done=self._done,
-                failed=self._failed,
+                done=self._done_count,
+                failed=self._failed_count,
                 error=self._error,
                 patch=self._patch,
                 results=await self._outputs.list_all(),
@@ -258,8 +258,8 @@ class _FrameRun:
         if end is None:
             return
         count = len(self._frame.rows) if index is None else 1
-        self._done += count if end.error is None else 0
-        self._failed += count if end.error is not None else 0
+        self._done_count += count if end.error is None else 0
+        self._failed_count += count if end.error is not None else 0
 
     async def run_row_by_row(self, *, may_leave_rows: bool) -> None:
         """Run the body once per row, `row_concurrency` rows at once, starting them in order."""
@@ -275,14 +275,14 @@ class _FrameRun:
 
     async def _run_rows(self, may_leave_rows: bool) -> None:  # noqa: FBT001 - the only argument
         rows = self._frame.rows
-        while self._next < len(rows) and not self._waiting:
+        while self._next < len(rows) and not self._waiting_rows:
             if may_leave_rows and self._next and self._is_time_over():
                 return
             index = self._next
             self._next += 1
-            failed = self._failed
+            failed = self._failed_count
             await self._run_and_count(index)
-            if self._failed > failed and self._has_failed_too_often():
+            if self._failed_count > failed and self._has_failed_too_often():
                 self._stop_rows()
             if self._next == index + 1:
                 # No other lane had a turn: rows that wait for nothing would never hear that they
@@ -291,7 +291,7 @@ class _FrameRun:
 
     def _has_failed_too_often(self) -> bool:
         bound = self._frame.policy.failed_max
-        return bound is not None and self._failed > bound
+        return bound is not None and self._failed_count > bound
 
     def _stop_rows(self) -> None:
         """Start no further row, and cancel those that other lanes are at."""
@@ -331,8 +331,8 @@ class _FrameRun:
         try:
             end = await pipeline.run(resumed)
         except PipelineParked as parked:
-            saved = await pipeline.build_saved()
-            self._waiting.append(WaitingRow(index=index, saved=saved, wait=parked.wait))
+            saved_row = await pipeline.build_saved()
+            self._waiting_rows.append(WaitingRow(index=index, saved=saved_row, wait=parked.wait))
             return None
         self._patch.update(end.patch)
         self._metrics = add_task_metrics(self._metrics, end.metrics)
@@ -348,11 +348,11 @@ class _FrameRun:
 
     async def build_outcome(self) -> FrameResult:
         """Return what became of the rows; raises `ToolFailure` when outputs cannot be kept."""
-        _count_rows(self._done, "ok")
-        _count_rows(self._failed, "failed")
-        started = len(self._frame.rows[: self._next])
+        _count_rows(self._done_count, "ok")
+        _count_rows(self._failed_count, "failed")
+        started_count = len(self._frame.rows[: self._next])
         outputs = self._outputs
-        places = range(started) if self._has_failed_too_often() else outputs.row_indices
+        places = range(started_count) if self._has_failed_too_often() else outputs.row_indices
         kept_list = None
         if outputs.has_parts:
             kept_list = await self._services.keeper.store_result_pieces(
@@ -360,15 +360,15 @@ class _FrameRun:
             )
         in_memory = self._keeps_results and kept_list is None
         return FrameResult(
-            rows_done=self._done,
-            rows_failed=self._failed,
+            rows_done=self._done_count,
+            rows_failed=self._failed_count,
             error=self._error,
             patch=self._patch,
             results=outputs.list_held(places) if in_memory else [],
             kept=kept_list,
             remaining=self._frame.rows[self._next :],
             duration_s=self._services.clock.monotonic_s() - self._started_at,
-            rows_cancelled=started - self._done - self._failed,
+            rows_cancelled=started_count - self._done_count - self._failed_count,
             metrics=self._metrics,
         )
 

@@ -98,13 +98,13 @@ class FrameRecords:
         self, frame_id: FrameId, data: bytes, *, offered_bytes: int = 0
     ) -> RecordedFrame:
         """Run what is recorded, unless another run of this attempt recorded it."""
-        recorded = self._build_recorded(frame_id, data, offered_bytes=offered_bytes)
-        record = recorded.record
-        mine = (self._command.command_id, self._command.attempt, self._holder)
-        if (record.command_id, record.fence, record.holder) == mine:
-            return recorded
+        recorded_frame = self._build_recorded(frame_id, data, offered_bytes=offered_bytes)
+        record = recorded_frame.record
+        own_run = (self._command.command_id, self._command.attempt, self._holder)
+        if (record.command_id, record.fence, record.holder) == own_run:
+            return recorded_frame
         self._check_earlier_runner(record)
-        return structs.replace(recorded, dispatches=await self.take_over_frame(frame_id))
+        return structs.replace(recorded_frame, dispatches=await self.take_over_frame(frame_id))
 
     def _check_earlier_runner(self, runner: FrameRecord | Takeover) -> None:
         """Raise `TakenElsewhere` unless it is of an earlier attempt, or of an earlier command."""

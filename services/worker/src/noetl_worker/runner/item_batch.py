@@ -53,7 +53,7 @@ class ItemBatch:
         self._services = services
         self._reporter = reporter
         # What has not begun, and is not given back.
-        self._left = list(work.indexes)
+        self._pending_indexes = list(work.indexes)
 
     async def run(self, draining: asyncio.Event) -> None:
         """Run the items in order; raises `ToolFailure` when they cannot be read.
@@ -63,8 +63,8 @@ class ItemBatch:
         item_by_index = dict(zip(self._work.indexes, await self._read_items(), strict=True))
         timer = asyncio.get_running_loop().call_later(HELD_S, self._give_back)
         try:
-            while self._left and not draining.is_set():
-                index = self._left.pop(0)
+            while self._pending_indexes and not draining.is_set():
+                index = self._pending_indexes.pop(0)
                 fact = await self._run_item(index, item_by_index[index])
                 self._report_item(index, fact)
                 if isinstance(fact, CommandStopped):
@@ -79,14 +79,14 @@ class ItemBatch:
             timer.cancel()
 
     def _give_back(self) -> None:
-        if self._left:
-            returned, self._left = self._left, []
+        if self._pending_indexes:
+            returned_indexes, self._pending_indexes = self._pending_indexes, []
             self._reporter.report_facts(
                 ItemsReturned(
                     command_id=self._command.command_id,
                     attempt=self._command.attempt,
                     worker_id=self._services.worker_id,
-                    items=returned,
+                    items=returned_indexes,
                 )
             )
 
@@ -97,14 +97,14 @@ class ItemBatch:
         if work.collection_ref is None:
             return work.items
         first = work.indexes[0]
-        read = await read_items(
+        items = await read_items(
             work.collection_ref,
             work.form,
             start=first,
             end=work.indexes[-1] + 1,
             payloads=self._services.payloads,
         )
-        return [read[index - first] for index in work.indexes]
+        return [items[index - first] for index in work.indexes]
 
     async def _run_item(self, index: int, item: object) -> UnitEndFact:
         """Run one item as a command of its own would; what goes wrong is the item's alone."""
@@ -128,7 +128,7 @@ class ItemBatch:
 
     def _report_item(self, index: int, fact: UnitEndFact) -> None:
         """Report an item's end under the command of the batch."""
-        lingers = bool(self._left)
+        lingers = bool(self._pending_indexes)
         command_id = self._command.command_id
         if isinstance(fact, CommandStopped):
             self._reporter.report_facts(structs.replace(fact, command_id=command_id))

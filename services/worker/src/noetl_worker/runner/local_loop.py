@@ -55,14 +55,16 @@ async def run_local_loop(
 
 
 async def build_units_end(
-    ended: list[UnitEnd | None], *, services: CommandServices, keeps: bool
+    optional_ends: list[UnitEnd | None], *, services: CommandServices, keeps: bool
 ) -> UnitsEnd:
     """Count units for the ledger, and keep what each gave if the loop collects it."""
-    unit_ends = [unit_end for unit_end in ended if unit_end is not None]
+    unit_ends = [unit_end for unit_end in optional_ends if unit_end is not None]
     failed = sum(item.result.error is not None for item in unit_ends)
     parts_ref = None
     if keeps:
-        parts = [await _build_part(index, item, services) for index, item in enumerate(ended)]
+        parts = [
+            await _build_part(index, item, services) for index, item in enumerate(optional_ends)
+        ]
         parts_ref = await services.payloads.store_payload(
             codec.encode_json(parts), media_type=JSON_MEDIA_TYPE, row_count=len(parts)
         )
@@ -176,12 +178,12 @@ class _LoopRun:
             context = context.with_ctx_patch(result.patch)
             frame = self._build_continuation(unit, frame, len(result.remaining))
 
-    def _build_continuation(self, unit: int, frame: Frame, left: int) -> Frame:
+    def _build_continuation(self, unit: int, frame: Frame, rows_left: int) -> Frame:
         index = frame.frame_index + 1
         return self._cut_frame(
             unit,
             index,
-            first=frame.base_index - self._frame.base_index + len(frame.rows) - left,
+            first=frame.base_index - self._frame.base_index + len(frame.rows) - rows_left,
             end=frame.base_index - self._frame.base_index + len(frame.rows),
             attempt=frame.attempt,
             parent=frame.frame_id,
@@ -229,11 +231,11 @@ class _LoopRun:
         collection_slice = self._frame.sliced
         if collection_slice is None:
             return None
-        _, done, failed = self._count_units()
+        _, done_count, failed_count = self._count_units()
         return structs.replace(
             collection_slice,
-            done=done,
-            failed=failed,
+            done=done_count,
+            failed=failed_count,
             indices=None
             if collection_slice.indices is None
             else collection_slice.indices[first:end],
@@ -248,11 +250,11 @@ class _LoopRun:
         """Return how many units ended, succeeded and failed, as the failure policy counts them."""
         frame_results = [unit_end.result for unit_end in self.ended if unit_end is not None]
         if self._inside.is_shard or self._frame.policy.process == "frame":
-            failed = sum(frame_result.error is not None for frame_result in frame_results)
-            return len(frame_results), len(frame_results) - failed, failed
-        done = sum(item.rows_done for item in frame_results)
-        failed = sum(item.rows_failed for item in frame_results)
-        return done + failed, done, failed
+            failed_count = sum(frame_result.error is not None for frame_result in frame_results)
+            return len(frame_results), len(frame_results) - failed_count, failed_count
+        done_count = sum(item.rows_done for item in frame_results)
+        failed_count = sum(item.rows_failed for item in frame_results)
+        return done_count + failed_count, done_count, failed_count
 
     def _has_failed_too_often(self) -> bool:
         bound = self._frame.policy.failed_max

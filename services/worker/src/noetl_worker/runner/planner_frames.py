@@ -84,9 +84,9 @@ async def _split_into_parts(
     for start, end, part in encode_list_parts(rows):
         ref = await payloads.store_payload(part, media_type=JSON_MEDIA_TYPE, row_count=end - start)
         parts.append(ListPart(start=start, end=end, ref=ref))
-    written = codec.encode_json(PartList(total=len(rows), parts=parts))
+    encoded_parts = codec.encode_json(PartList(total=len(rows), parts=parts))
     # If another process wrote it first, it has cut the same rows at the same places.
-    return codec.decode_as(await payloads.put_named(name, written) or written, PartList)
+    return codec.decode_as(await payloads.put_named(name, encoded_parts) or encoded_parts, PartList)
 
 
 async def _read_from_parts(
@@ -129,14 +129,16 @@ class PlannerFrame(Struct, frozen=True, kw_only=True):
 
     async def _run_local_loop(self, frame: Frame, layout: CollectionLayout | None) -> FrameClosed:
         """Run an `exec: local` loop as one frame; store the results of its units one by one."""
-        result, ended = await run_local_loop(
+        result, unit_ends = await run_local_loop(
             frame,
             block=self.block,
             context=self.context,
             services=self.services,
             layout=layout,
         )
-        units = await build_units_end(ended, services=self.services, keeps=self._collects_results)
+        units = await build_units_end(
+            unit_ends, services=self.services, keeps=self._collects_results
+        )
         return build_frame_closed(self.command, self.services, frame, result, None, units)
 
     @property
@@ -146,7 +148,7 @@ class PlannerFrame(Struct, frozen=True, kw_only=True):
 
     async def run_reduce(self, work: ReduceWork) -> FrameClosed:
         """Run the body once over a group of parts; raises `ToolFailure`."""
-        listed = await self.services.payloads.load_value(work.parts_ref)
+        stored_parts = await self.services.payloads.load_value(work.parts_ref)
         find_value = self.context.find
         views = LoopPartList(
             [
@@ -156,7 +158,7 @@ class PlannerFrame(Struct, frozen=True, kw_only=True):
                         loop_part, find_value
                     ),
                 )
-                for part in listed[work.start : work.end]
+                for part in stored_parts[work.start : work.end]
             ]
         )
         fixed, iterators = build_part_names(self.context, work, views)

@@ -100,37 +100,41 @@ class Slot:
         `FrameParked` when a row waits.
         """
         index = self._work.next_index
-        opened = await self._resume_open_frame()
+        opened_frame = await self._resume_open_frame()
         resume = self._command.resume
         while True:
-            if opened is None:
+            if opened_frame is None:
                 if self._draining.is_set():
                     return False
-                opened = await self._claim_frame(index)
-            if opened is None:
+                opened_frame = await self._claim_frame(index)
+            if opened_frame is None:
                 self._report_dry(index)
                 return True
-            opened = await self._run_frame(opened, resume)
+            opened_frame = await self._run_frame(opened_frame, resume)
             resume = None
             index += 1
 
-    async def _run_frame(self, opened: OpenedFrame, resume: Resume | None) -> OpenedFrame | None:
+    async def _run_frame(
+        self, opened_frame: OpenedFrame, resume: Resume | None
+    ) -> OpenedFrame | None:
         """Run one frame and report it; return its continuation, if rows are left.
 
         Raises `FrameParked` when a row waits; `resume` is how the wait of the open frame ended.
         """
-        frame = opened.frame
-        self._report_opened(opened)
-        ran = await self._execute_frame(frame, resume)
+        frame = opened_frame.frame
+        self._report_opened(opened_frame)
+        frame_run = await self._execute_frame(frame, resume)
         self._frames += 1
         # At most one frame's facts are in flight, so a successor is never far behind.
         await self._reporter.flush_facts()
-        left = frame.rows[len(frame.rows) - ran.rows_left :]
+        rows_left = frame.rows[len(frame.rows) - frame_run.rows_left :]
         # Before the end is reported: the frame that continues from there finds the rows left.
-        continued = await self._record_continuation(frame, left) if left else None
-        self._report_closed(frame, structs.replace(ran.result, remaining=left), ran.envelope)
-        self._rows_left = len(left)
-        return continued
+        continuation = await self._record_continuation(frame, rows_left) if rows_left else None
+        self._report_closed(
+            frame, structs.replace(frame_run.result, remaining=rows_left), frame_run.envelope
+        )
+        self._rows_left = len(rows_left)
+        return continuation
 
     async def _execute_frame(self, frame: Frame, resume: Resume | None) -> FrameOutcome:
         """Run a frame here or in a wave; raises `FrameLost` for one that a wave has lost."""
@@ -231,21 +235,23 @@ class Slot:
             command_id=self._command.command_id,
             holder=self._reporter.holder,
         )
-        recorded = await self._book.put_record(frame_id, record)
+        recorded_frame = await self._book.put_record(frame_id, record)
         self._rows_max = frames.compute_rows_max(
-            self._policy, rows=len(rows), size_bytes=recorded.offered_bytes
+            self._policy, rows=len(rows), size_bytes=recorded_frame.offered_bytes
         )
-        return self._build_opened(index, frame_id, recorded)
+        return self._build_opened(index, frame_id, recorded_frame)
 
-    def _build_opened(self, index: int, frame_id: FrameId, recorded: RecordedFrame) -> OpenedFrame:
-        frame = self._build_frame(index, frame_id, recorded.record, recorded.ref)
-        if recorded.dispatches:
+    def _build_opened(
+        self, index: int, frame_id: FrameId, recorded_frame: RecordedFrame
+    ) -> OpenedFrame:
+        frame = self._build_frame(index, frame_id, recorded_frame.record, recorded_frame.ref)
+        if recorded_frame.dispatches:
             # The attempt that used this index may have used the next: also when reports were
             # refused, the indices of an attempt follow each other without a gap.
             self._doubtful_until = max(self._doubtful_until, index + 2)
         return OpenedFrame(
-            frame=structs.replace(frame, attempt=recorded.dispatches + 1),
-            attempts_before=recorded.dispatches,
+            frame=structs.replace(frame, attempt=recorded_frame.dispatches + 1),
+            attempts_before=recorded_frame.dispatches,
         )
 
     def _build_frame(
@@ -339,8 +345,8 @@ class Slot:
         assert loop is not None, "only loops have slots"
         return loop
 
-    def _report_opened(self, opened: OpenedFrame) -> None:
-        frame = opened.frame
+    def _report_opened(self, opened_frame: OpenedFrame) -> None:
+        frame = opened_frame.frame
         self._reporter.report_facts(
             FrameOpened(
                 command_id=self._command.command_id,
@@ -353,7 +359,7 @@ class Slot:
                 row_count=len(frame.rows),
                 rows_ref=frame.rows_ref,
                 parent_frame_id=frame.parent_frame_id,
-                attempts_before=opened.attempts_before,
+                attempts_before=opened_frame.attempts_before,
             ),
             lingers=True,
         )

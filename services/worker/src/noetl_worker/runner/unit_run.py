@@ -45,12 +45,12 @@ def build_failed(
     command: Command, services: CommandServices, error: ErrorObject, end: PipelineEnd | None = None
 ) -> CommandFailed:
     """Say that a command failed."""
-    placed = msgspec.structs.replace(error, step=error.step or command.step)
+    placed_error = msgspec.structs.replace(error, step=error.step or command.step)
     return CommandFailed(
         command_id=command.command_id,
         attempt=command.attempt,
         worker_id=services.worker_id,
-        error=placed,
+        error=placed_error,
         patch={} if end is None else end.patch,
         tasks={} if end is None else end.metrics,
     )
@@ -130,10 +130,10 @@ async def _find_resume_point(
     if not checkpoints.is_resumable(unit) or not checkpoints.has_repeats(block):
         return resumed
     since = 0 if resumed is None else resumed.saved.attempt
-    saved = await checkpoints.find_checkpoint(command, services, after=since)
-    if saved is None:
+    checkpoint = await checkpoints.find_checkpoint(command, services, after=since)
+    if checkpoint is None:
         return resumed
-    return ResumedPipeline(saved=saved, status=ELAPSED, outcome=Outcome())
+    return ResumedPipeline(saved=checkpoint, status=ELAPSED, outcome=Outcome())
 
 
 async def _build_parked(

@@ -33,8 +33,8 @@ def main() -> None:
     bounds = msgspec.json.decode(sys.argv[1])
     asks, answers = call_pipes.take_pipes(bounds["output"])
     bounds["read"] = [*bounds.get("read", ()), *confinement.list_interpreter_paths()]
-    lacking = confinement.confine_process(bounds)
-    call_pipes.send_frame(msgspec.json.encode(ProcessReady(lacking=lacking)), answers)
+    missing_walls = confinement.confine_process(bounds)
+    call_pipes.send_frame(msgspec.json.encode(ProcessReady(lacking=missing_walls)), answers)
     call_pipes.add_packages(bounds.get("packages"))
     user_call.raise_exits()
     files = Path.cwd()

@@ -14,10 +14,10 @@ def take_pipes(output: int) -> tuple[BinaryIO, BinaryIO]:
     `output` is the descriptor of the pipe for what it writes.
     """
     asks, answers = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)
+    null_descriptor = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null_descriptor, 0)
     os.dup2(output, 1)
-    os.close(nothing)
+    os.close(null_descriptor)
     os.close(output)
     return os.fdopen(asks, "rb"), os.fdopen(answers, "wb")
 

@@ -58,13 +58,13 @@ _NO_NAMESPACES = "user namespaces are refused ({}): allow them, or run each work
 class MissingWalls:
     """The walls that this system did not grant, and why."""
 
-    def __init__(self, wanted: Iterable[str]) -> None:
-        self._reason_by_wall: dict[str, str] = dict.fromkeys(wanted, "")
-        self._granted: set[str] = set()
+    def __init__(self, walls: Iterable[str]) -> None:
+        self._reason_by_wall: dict[str, str] = dict.fromkeys(walls, "")
+        self._granted_walls: set[str] = set()
 
     def grant_walls(self, walls: Iterable[str]) -> None:
         """Note that walls stand; reasons noted for them do not count."""
-        self._granted |= set(walls)
+        self._granted_walls |= set(walls)
 
     def note_reason(self, walls: Iterable[str], reason: str) -> None:
         """Note why one of several ways to walls is closed."""
@@ -78,7 +78,7 @@ class MissingWalls:
         return {
             wall: reason or f"{sys.platform} has none of the kind"
             for wall, reason in sorted(self._reason_by_wall.items())
-            if wall not in self._granted
+            if wall not in self._granted_walls
         }
 
 
@@ -93,46 +93,50 @@ def confine_process(bounds: dict[str, Any]) -> dict[str, str]:
     """
     _set_limits(bounds)
     has_network = bool(bounds.get("network"))
-    wanted = {"processes", "signals", "sockets"}
-    wanted |= set() if has_network else {"network"}
-    wanted |= {"reading", "writing", "attributes"} if "write" in bounds else set()
-    missing = MissingWalls(wanted)
+    walls = {"processes", "signals", "sockets"}
+    walls |= set() if has_network else {"network"}
+    walls |= {"reading", "writing", "attributes"} if "write" in bounds else set()
+    missing_walls = MissingWalls(walls)
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
-        _build_walls(libc, bounds, missing, has_network=has_network)
-    return missing.list_reasons()
+        _build_walls(libc, bounds, missing_walls, has_network=has_network)
+    return missing_walls.list_reasons()
 
 
 def _set_limits(bounds: dict[str, Any]) -> None:
-    wanted = {
+    limit_by_resource = {
         resource.RLIMIT_AS: bounds.get("memory_bytes"),
         resource.RLIMIT_NOFILE: bounds.get("files_max"),
         resource.RLIMIT_NPROC: bounds.get("processes_max"),
         resource.RLIMIT_FSIZE: bounds.get("file_bytes"),
         resource.RLIMIT_CORE: 0,
     }
-    for what, limit in wanted.items():
+    for resource_number, limit in limit_by_resource.items():
         if limit is None:
             continue
-        _, most = resource.getrlimit(what)
-        number = int(limit) if most == resource.RLIM_INFINITY else min(int(limit), most)
-        resource.setrlimit(what, (number, number))
+        _, hard_limit = resource.getrlimit(resource_number)
+        number = int(limit) if hard_limit == resource.RLIM_INFINITY else min(int(limit), hard_limit)
+        resource.setrlimit(resource_number, (number, number))
 
 
 def _build_walls(
     libc: ctypes.CDLL, bounds: dict[str, Any], missing: MissingWalls, *, has_network: bool
 ) -> None:
-    read = (*SYSTEM_PATHS, *bounds.get("read", ()))
-    write = tuple(bounds.get("write", ()))
+    readable_paths = (*SYSTEM_PATHS, *bounds.get("read", ()))
+    writable_paths = tuple(bounds.get("write", ()))
     spaces = _enter_namespaces(libc, missing, has_network=has_network)
-    view = _enter_view(libc, read, write, missing, is_apart="signals" in spaces) if spaces else None
+    view = (
+        _enter_view(libc, readable_paths, writable_paths, missing, is_apart="signals" in spaces)
+        if spaces
+        else None
+    )
     missing.grant_walls(spaces)
     _drop_capabilities(libc)
     libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     files = None
-    if write:
-        files = _build_rights(read, write, view)
+    if writable_paths:
+        files = _build_rights(readable_paths, writable_paths, view)
     domain = landlock.enter_domain(libc, files, has_network=has_network)
     if not domain:
         missing.note_reason(("reading", "writing", "processes", "signals"), landlock.MISSING)
@@ -149,18 +153,18 @@ def _build_walls(
 
 def _enter_view(
     libc: ctypes.CDLL,
-    read: tuple[str, ...],
-    write: tuple[str, ...],
+    readable_paths: tuple[str, ...],
+    writable_paths: tuple[str, ...],
     missing: MissingWalls,
     *,
     is_apart: bool,
 ) -> FileView | None:
     """Move into a root of its own, where there is something to write and that is granted."""
-    if not write:
+    if not writable_paths:
         return None
-    view = FileView(libc, str(Path(write[0]).parent))
+    view = FileView(libc, str(Path(writable_paths[0]).parent))
     try:
-        view.enter_root(read=read, write=(*write, *DEVICES), is_apart=is_apart)
+        view.enter_root(read=readable_paths, write=(*writable_paths, *DEVICES), is_apart=is_apart)
     except ViewRefused as problem:
         missing.note_reason(_OF_FILES, str(problem))
         return None
@@ -171,15 +175,15 @@ def _enter_view(
 
 
 def _build_rights(
-    read: tuple[str, ...], write: tuple[str, ...], view: FileView | None
+    readable_paths: tuple[str, ...], writable_paths: tuple[str, ...], view: FileView | None
 ) -> FileRights:
     """Say what Landlock is to allow: also what a view would show, where there is none."""
     is_closed = view is not None and view.is_closed
     facts = ("/proc",) if is_closed else tuple(f"/proc/{name}" for name in _MACHINE_FACTS)
-    own = (_SHARED_MEMORY,) if view is not None else ()
+    own_paths = (_SHARED_MEMORY,) if view is not None else ()
     return FileRights(
-        read=(*read, *facts),
-        write=(*write, *own, *DEVICES),
+        read=(*readable_paths, *facts),
+        write=(*writable_paths, *own_paths, *DEVICES),
         listed=() if view is None else ("/",),
     )
 
@@ -187,8 +191,8 @@ def _build_rights(
 def _enter_namespaces(libc: ctypes.CDLL, missing: MissingWalls, *, has_network: bool) -> set[str]:
     """Leave the worker's users, mounts, processes and network behind, where that is allowed."""
     user, group = os.getuid(), os.getgid()
-    wanted = _NEW_USERS | _NEW_MOUNTS | _NEW_IPC | (0 if has_network else _NEW_NETWORK)
-    if libc.unshare(wanted) != 0:
+    namespace_flags = _NEW_USERS | _NEW_MOUNTS | _NEW_IPC | (0 if has_network else _NEW_NETWORK)
+    if libc.unshare(namespace_flags) != 0:
         reason = _NO_NAMESPACES.format(os.strerror(ctypes.get_errno()))
         missing.note_reason((*_OF_FILES, "network", "processes", "signals"), reason)
         return set()
@@ -197,17 +201,17 @@ def _enter_namespaces(libc: ctypes.CDLL, missing: MissingWalls, *, has_network: 
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
-    granted = {"processes", *(() if has_network else ("network",))}
+    granted_walls = {"processes", *(() if has_network else ("network",))}
     if libc.unshare(_NEW_PROCESSES) == 0:
         process_space.enter_process_space(libc)
-        granted.add("signals")
-    return granted
+        granted_walls.add("signals")
+    return granted_walls
 
 
 def _drop_capabilities(libc: ctypes.CDLL) -> None:
     header = (ctypes.c_uint32 * 2)(_CAPABILITIES_VERSION, 0)
-    nothing = (ctypes.c_uint32 * 6)()
-    libc.capset(ctypes.byref(header), ctypes.byref(nothing))
+    no_capabilities = (ctypes.c_uint32 * 6)()
+    libc.capset(ctypes.byref(header), ctypes.byref(no_capabilities))
 
 
 def list_interpreter_paths() -> list[str]:

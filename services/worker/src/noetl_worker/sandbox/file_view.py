@@ -55,15 +55,15 @@ class FileView:
         `is_apart` says that this process has a space of processes of its own.
         """
         folder = Path.cwd()
-        written = [self._follow_path(path) for path in write if Path(path).exists()]
+        writable_paths = [self._follow_path(path) for path in write if Path(path).exists()]
         paths = sorted({self._follow_path(path) for path in read if Path(path).exists()})
-        with _open_places([*_leave_out_nested(paths), *written]) as descriptor_by_place:
+        with _open_places([*_leave_out_nested(paths), *writable_paths]) as descriptor_by_place:
             self._mount_place(b"none", "/", flags=_RECURSIVE | _PRIVATE)
             self._mount_place(b"noetl", self._stage, kind=b"tmpfs", options=b"size=1m,mode=755")
             try:
                 self._fill_root(descriptor_by_place)
                 self._mount_processes(is_apart=is_apart)
-                self._protect_root([*written, _SHARED_MEMORY])
+                self._protect_root([*writable_paths, _SHARED_MEMORY])
                 self._change_root()
             except OSError:
                 self._libc.umount2(self._stage.encode(), _DETACH)
@@ -112,7 +112,7 @@ class FileView:
                 target.touch()
         self._mount_place(source.encode(), str(target), flags=_BIND | _RECURSIVE)
 
-    def _protect_root(self, written: Iterable[str]) -> None:
+    def _protect_root(self, writable_paths: Iterable[str]) -> None:
         try:
             self._set_attributes(self._stage, added=_READ_ONLY | _NO_SETUID_ATTRIBUTE)
         except ViewRefused as problem:
@@ -120,13 +120,13 @@ class FileView:
                 raise
             self.is_protected = False
             return
-        for place in written:
+        for place in writable_paths:
             self._set_attributes(self._stage + place, removed=_READ_ONLY)
 
     def _set_attributes(self, path: str, *, added: int = 0, removed: int = 0) -> None:
-        wanted = (ctypes.c_uint64 * 4)(added, removed, 0, 0)
+        mount_attributes = (ctypes.c_uint64 * 4)(added, removed, 0, 0)
         if self._libc.syscall(
-            _SET_ATTRIBUTES, _AT_FOLDER, path.encode(), _OF_ALL_BELOW, wanted, 32
+            _SET_ATTRIBUTES, _AT_FOLDER, path.encode(), _OF_ALL_BELOW, mount_attributes, 32
         ):
             raise _build_refusal(f"the rights of {path} cannot be changed")
 
@@ -154,25 +154,25 @@ class FileView:
 
     def _follow_path(self, path: str) -> str:
         """Return where a path leads, and note the links on its way."""
-        done, parts = Path("/"), list(Path(path).parts[1:])
+        followed_path, parts = Path("/"), list(Path(path).parts[1:])
         for _ in range(_LINKS_MAX * len(parts)):
             if not parts:
-                return str(done)
+                return str(followed_path)
             part = parts.pop(0)
-            current = done.parent if part == ".." else done / part
+            current = followed_path.parent if part == ".." else followed_path / part
             if not current.is_symlink():
-                done = current
+                followed_path = current
                 continue
             target = current.readlink()
             self._links[str(current)] = str(target)
-            done = Path("/") if target.is_absolute() else done
+            followed_path = Path("/") if target.is_absolute() else followed_path
             parts = [step for step in target.parts if step != "/"] + parts
         return str(Path(path).resolve())
 
 
-def _build_refusal(what: str) -> ViewRefused:
+def _build_refusal(message: str) -> ViewRefused:
     number = ctypes.get_errno()
-    return ViewRefused(number, f"{what}: {os.strerror(number)}")
+    return ViewRefused(number, f"{message}: {os.strerror(number)}")
 
 
 def _leave_out_nested(places: list[str]) -> list[str]:

@@ -59,34 +59,34 @@ def enter_domain(libc: ctypes.CDLL, files: FileRights | None, *, has_network: bo
     is_cut = version >= _TCP_SINCE and not has_network
     is_scoped = version >= _SIGNALS_SINCE
     # Any domain keeps its processes from tracing others: one that handles nothing is refused.
-    handled = known_rights if files is not None else 1 << (_FILE_RIGHTS_BY_VERSION[2] - 1)
+    handled_rights = known_rights if files is not None else 1 << (_FILE_RIGHTS_BY_VERSION[2] - 1)
     rules = (ctypes.c_uint64 * 3)(
-        handled, _TCP if is_cut else 0, _SIGNALS_AND_SOCKETS if is_scoped else 0
+        handled_rights, _TCP if is_cut else 0, _SIGNALS_AND_SOCKETS if is_scoped else 0
     )
     size = 8 * (3 if is_scoped else 2 if is_cut else 1)
     ruleset = libc.syscall(_CREATE, ctypes.byref(rules), size, 0)
     if ruleset < 0:
         return set()
     try:
-        _add_rules(libc, ruleset, files or FileRights(write=("/",)), handled=handled)
+        _add_rules(libc, ruleset, files or FileRights(write=("/",)), handled_rights=handled_rights)
         is_in = libc.syscall(_RESTRICT_SELF, ruleset, 0) == 0
     finally:
         os.close(ruleset)
     if not is_in:
         return set()
-    granted = {"processes"} | ({"reading", "writing"} if files is not None else set())
-    return granted | ({"tcp"} if is_cut else set()) | ({"signals"} if is_scoped else set())
+    granted_walls = {"processes"} | ({"reading", "writing"} if files is not None else set())
+    return granted_walls | ({"tcp"} if is_cut else set()) | ({"signals"} if is_scoped else set())
 
 
-def _add_rules(libc: ctypes.CDLL, ruleset: int, files: FileRights, *, handled: int) -> None:
-    granted: tuple[tuple[Iterable[str], int], ...] = (
+def _add_rules(libc: ctypes.CDLL, ruleset: int, files: FileRights, *, handled_rights: int) -> None:
+    rights_by_paths: tuple[tuple[Iterable[str], int], ...] = (
         (files.read, _READ),
-        (files.write, handled),
+        (files.write, handled_rights),
         (files.listed, _READ_FOLDER),
     )
-    for paths, rights in granted:
+    for paths, rights in rights_by_paths:
         for path in paths:
-            _add_rule(libc, ruleset, path, rights & handled)
+            _add_rule(libc, ruleset, path, rights & handled_rights)
 
 
 def _add_rule(libc: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:

@@ -68,9 +68,9 @@ class CommandWatch:
 
     def _keep_descriptors(self) -> None:
         """Let go of the command's pipes, whose readers wait for their end."""
-        nothing = os.open(os.devnull, os.O_RDWR)
+        null_descriptor = os.open(os.devnull, os.O_RDWR)
         for number in range(3):
-            os.dup2(nothing, number)
+            os.dup2(null_descriptor, number)
         first = 3
         for number in sorted((self._life, self._signals, self._signal_end)):
             os.closerange(first, number)

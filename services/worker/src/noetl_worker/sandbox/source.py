@@ -57,10 +57,10 @@ def compile_source(source: str, input_names: tuple[str, ...], file: str = FILE) 
 
 
 def _compile_as_function(
-    tree: ast.Module, own: list[ast.AST], input_names: tuple[str, ...], file: str
+    tree: ast.Module, own_nodes: list[ast.AST], input_names: tuple[str, ...], file: str
 ) -> Program:
     """Make the source the body of a function whose parameters are the inputs."""
-    is_async = any(_is_awaiting(node) for node in own)
+    is_async = any(_is_awaiting(node) for node in own_nodes)
     parameters = tuple(name for name in input_names if _can_be_parameter(name))
     head = f"{'async ' if is_async else ''}def {BODY}({', '.join(parameters)}): pass"
     wrapper = ast.parse(head, file)
@@ -120,39 +120,39 @@ def read_user_traceback(problem: BaseException, *, source: str, file: str) -> Us
     """
     lines = source.splitlines(keepends=True)
     linecache.cache[file] = (len(source), None, lines, file)
-    whole = TracebackException.from_exception(problem)
-    for item in _list_chain(whole):
+    chain = TracebackException.from_exception(problem)
+    for item in _list_chain(chain):
         item.stack = StackSummary.from_list([line for line in item.stack if line.filename == file])
         for frame in item.stack:
             # The author has written no function of this name.
             frame.name = "<module>" if frame.name == BODY else frame.name
-    line = _find_line(problem, whole, file=file)
+    line = _find_line(problem, chain, file=file)
     text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
     return UserTraceback(
-        message=_build_message(problem, whole)[:_MESSAGE_CHARACTERS_MAX],
-        traceback="".join(whole.format())[-_TRACEBACK_CHARACTERS_MAX:],
+        message=_build_message(problem, chain)[:_MESSAGE_CHARACTERS_MAX],
+        traceback="".join(chain.format())[-_TRACEBACK_CHARACTERS_MAX:],
         line=line,
         line_text=text[:_LINE_CHARACTERS_MAX],
     )
 
 
-def _find_line(problem: BaseException, whole: TracebackException, *, file: str) -> int:
+def _find_line(problem: BaseException, chain: TracebackException, *, file: str) -> int:
     """Return the innermost line of the source that the exception went through, else 0."""
     if isinstance(problem, SyntaxError) and problem.filename == file:
         # A syntax error is no frame: it names its place itself.
         return problem.lineno or 0
-    return (whole.stack[-1].lineno or 0) if whole.stack else 0
+    return (chain.stack[-1].lineno or 0) if chain.stack else 0
 
 
-def _build_message(problem: BaseException, whole: TracebackException) -> str:
+def _build_message(problem: BaseException, chain: TracebackException) -> str:
     if isinstance(problem, SyntaxError) and problem.msg:
         return str(problem.msg)
-    return str(whole)
+    return str(chain)
 
 
-def _list_chain(whole: TracebackException) -> list[TracebackException]:
+def _list_chain(chain: TracebackException) -> list[TracebackException]:
     """List an exception and those that led to it."""
-    exceptions = [whole]
+    exceptions = [chain]
     for exception in exceptions:
         if len(exceptions) < _CHAIN_MAX:
             exceptions += [

@@ -24,15 +24,15 @@ def _is_table(value: Any) -> bool:
     return has_columns and hasattr(value, _STREAM)
 
 
-def _show_table(given: Any) -> Any:
+def _show_table(value: Any) -> Any:
     arrow = importlib.import_module("pyarrow")
     arrow_values = importlib.import_module("noetl_storage.arrow.arrow_values")
     table_schema = importlib.import_module("noetl_storage.arrow.table_schema")
     try:
-        table = _build_arrow_table(arrow, given)
+        table = _build_arrow_table(arrow, value)
     except (arrow.ArrowException, TypeError, ValueError, OverflowError):
         # A column of objects may be of anything: their values say what they are.
-        return given
+        return value
     rows: list[Any] = []
     try:
         for batch in table.to_batches():
@@ -47,9 +47,9 @@ def _show_table(given: Any) -> Any:
     }
 
 
-def _build_arrow_table(arrow: Any, given: Any) -> Any:
-    if hasattr(given, "column_names"):
-        return given if isinstance(given, arrow.Table) else arrow.table(given)
+def _build_arrow_table(arrow: Any, value: Any) -> Any:
+    if hasattr(value, "column_names"):
+        return value if isinstance(value, arrow.Table) else arrow.table(value)
     # In tables of pandas nothing is NaN, and the index is no column.
-    is_pandas = hasattr(given, "to_dict") and hasattr(given, "iloc")
-    return arrow.Table.from_pandas(given, preserve_index=False) if is_pandas else arrow.table(given)
+    is_pandas = hasattr(value, "to_dict") and hasattr(value, "iloc")
+    return arrow.Table.from_pandas(value, preserve_index=False) if is_pandas else arrow.table(value)

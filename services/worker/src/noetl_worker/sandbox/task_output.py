@@ -49,7 +49,7 @@ class OutputStream(io.RawIOBase):
         super().__init__()
         self._name = name
         self._channel = channel
-        self._waiting = bytearray()
+        self._unsent_bytes = bytearray()
 
     def writable(self) -> bool:
         """Admit writers."""
@@ -62,19 +62,19 @@ class OutputStream(io.RawIOBase):
     def write(self, data: bytes, /) -> int:  # type: ignore[override]  # any buffer is taken
         """Take bytes."""
         piece = bytes(data)
-        self._waiting += piece
-        end = self._waiting.rfind(b"\n") + 1
-        if end or len(self._waiting) > PIECE_BYTES:
-            self._send_waiting(end or len(self._waiting))
+        self._unsent_bytes += piece
+        end = self._unsent_bytes.rfind(b"\n") + 1
+        if end or len(self._unsent_bytes) > PIECE_BYTES:
+            self._send_waiting(end or len(self._unsent_bytes))
         return len(piece)
 
     def flush(self) -> None:
         """Send what waits for the end of its line."""
-        self._send_waiting(len(self._waiting))
+        self._send_waiting(len(self._unsent_bytes))
 
     def _send_waiting(self, count: int) -> None:
-        ready = bytes(self._waiting[:count])
-        del self._waiting[:count]
+        ready = bytes(self._unsent_bytes[:count])
+        del self._unsent_bytes[:count]
         text = ready.decode(errors="backslashreplace")
         for start in range(0, len(text), PIECE_BYTES):
             self._channel.send_record(OutputRecord(self._name, text[start : start + PIECE_BYTES]))
@@ -96,9 +96,11 @@ class LevelHandler(logging.Handler):
             # Arguments that do not fit their text: `logging` says so on standard error.
             self.handleError(record)
             return
-        named = text if record.name == "root" else f"{record.name}: {text}"
-        whole = named.encode(errors="backslashreplace").decode()
-        self._channel.send_record(OutputRecord(LOGGING, whole, _get_level_name(record.levelno)))
+        named_text = text if record.name == "root" else f"{record.name}: {text}"
+        encodable_text = named_text.encode(errors="backslashreplace").decode()
+        self._channel.send_record(
+            OutputRecord(LOGGING, encodable_text, _get_level_name(record.levelno))
+        )
 
 
 class TaskOutput:
@@ -139,8 +141,8 @@ class TaskOutput:
 
 
 def _get_level_name(number: int) -> str:
-    for least, level in _LEVELS:
-        if number >= least:
+    for level_min, level in _LEVELS:
+        if number >= level_min:
             return level
     return "info" if number >= logging.INFO else "debug"
 

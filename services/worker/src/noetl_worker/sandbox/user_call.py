@@ -124,17 +124,17 @@ def run_user_call(ask: CallRequest, hand_over: HandOver) -> Any:
 
 
 def _hand_over_items(items: Iterable[Any], hand_over: HandOver, size: int) -> StreamedResult:
-    waiting: list[Any] = []
+    pending_items: list[Any] = []
     for item in items:
-        waiting += item if isinstance(item, list) else [item]
-        while len(waiting) >= size:
-            hand_over(to_json_value(waiting[:size]))
-            del waiting[:size]
-        if isinstance(item, list) and waiting:
-            hand_over(to_json_value(waiting))
-            waiting = []
-    if waiting:
-        hand_over(to_json_value(waiting))
+        pending_items += item if isinstance(item, list) else [item]
+        while len(pending_items) >= size:
+            hand_over(to_json_value(pending_items[:size]))
+            del pending_items[:size]
+        if isinstance(item, list) and pending_items:
+            hand_over(to_json_value(pending_items))
+            pending_items = []
+    if pending_items:
+        hand_over(to_json_value(pending_items))
     return StreamedResult()
 
 
@@ -169,8 +169,8 @@ def _run_module(program: Program, names: dict[str, Any]) -> None:
 def _build_names(ask: CallRequest) -> dict[str, Any]:
     """Make the namespace that serves the code as globals and locals."""
     names: dict[str, Any] = {"__name__": "__noetl__", **_import_modules()}
-    for alias, wanted in ask.libs.items():
-        names[alias] = _import_wanted(wanted)
+    for alias, import_spec in ask.libs.items():
+        names[alias] = _import_wanted(import_spec)
     for distribution in ask.required:
         _require_distribution(distribution)
     names.update(args=ask.inputs, inputs=ask.inputs, input_data=ask.inputs)
@@ -188,10 +188,10 @@ def _import_modules() -> dict[str, Any]:
     return {name: importlib.import_module(name) for name in MODULES}
 
 
-def _import_wanted(wanted: Any) -> Any:
-    if not isinstance(wanted, dict):
-        return _import_module(str(wanted))
-    source, name = str(wanted["from"]), str(wanted["import"])
+def _import_wanted(import_spec: Any) -> Any:
+    if not isinstance(import_spec, dict):
+        return _import_module(str(import_spec))
+    source, name = str(import_spec["from"]), str(import_spec["import"])
     module = _import_module(source)
     if hasattr(module, name):
         return getattr(module, name)
@@ -303,11 +303,11 @@ def describe_exception(
 def _describe_exit(code: Any) -> str:
     """Say how code ended itself; `sys.exit` takes a number, or a text that stands for 1."""
     is_number = code is None or isinstance(code, int)
-    shown = int(code or 0) if is_number else 1
-    why = "" if is_number else f" and said {str(code)[:_EXIT_CHARACTERS_MAX]!r}"
+    exit_code = int(code or 0) if is_number else 1
+    reason_text = "" if is_number else f" and said {str(code)[:_EXIT_CHARACTERS_MAX]!r}"
     return (
-        f"the code ended itself with exit code {shown}{why}: return a result instead, or raise an "
-        "exception that says what is wrong"
+        f"the code ended itself with exit code {exit_code}{reason_text}: return a result "
+        "instead, or raise an exception that says what is wrong"
     )
 
 

@@ -74,8 +74,8 @@ def start(options: SessionOptions) -> SparkSession:
         raise SparkUnavailable(text) from problem
     except (Py4JError, PySparkException, OSError) as problem:
         reason = describe_problem(problem)
-        if not options.is_remote and (said := java_output.describe_reason()):
-            reason = f"{said} ({reason}): check NOETL_WORKER_SPARK_CONF"
+        if not options.is_remote and (java_reason := java_output.describe_reason()):
+            reason = f"{java_reason} ({reason}): check NOETL_WORKER_SPARK_CONF"
         text = f"no Spark session could be started at {options.shown_address}: {reason}"
         was_killed = not options.is_remote and _was_killed()
         _forget_java()

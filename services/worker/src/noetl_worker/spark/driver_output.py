@@ -23,18 +23,18 @@ class DriverOutput:
     def __init__(self, log: TaskLogPort, loop: asyncio.AbstractEventLoop) -> None:
         self._log = log
         self._loop = loop
-        self._waiting = {STDOUT: "", STDERR: ""}
+        self._unsent_text_by_stream = {STDOUT: "", STDERR: ""}
         self._unpaused = 0
         self._is_closed = False
 
     def write_text(self, stream: str, text: str) -> None:
         """Take text; whole lines leave at once."""
-        waiting = self._waiting[stream] + text
-        end = waiting.rfind("\n") + 1
-        if len(waiting) - end > _PIECE_CHARACTERS:
-            end = len(waiting)
-        self._waiting[stream] = waiting[end:]
-        self._send_text(stream, waiting[:end])
+        unsent_text = self._unsent_text_by_stream[stream] + text
+        end = unsent_text.rfind("\n") + 1
+        if len(unsent_text) - end > _PIECE_CHARACTERS:
+            end = len(unsent_text)
+        self._unsent_text_by_stream[stream] = unsent_text[end:]
+        self._send_text(stream, unsent_text[:end])
 
     def add_line(self, text: str, *, level: str) -> None:
         """Take one line of `logging`."""
@@ -55,8 +55,8 @@ class DriverOutput:
 
     def flush_lines(self) -> None:
         """Send what waits for the end of its line."""
-        for stream, text in self._waiting.items():
-            self._waiting[stream] = ""
+        for stream, text in self._unsent_text_by_stream.items():
+            self._unsent_text_by_stream[stream] = ""
             self._send_text(stream, text)
 
     def close(self) -> None:
@@ -78,8 +78,8 @@ class DriverOutput:
             return
         self._unpaused = 0
         with suppress(TimeoutError, RuntimeError):
-            waiting = asyncio.run_coroutine_threadsafe(self._log.wait_for_room(), self._loop)
-            waiting.result(_PAUSE_S)
+            room_wait = asyncio.run_coroutine_threadsafe(self._log.wait_for_room(), self._loop)
+            room_wait.result(_PAUSE_S)
 
 
 class SharedLines:
@@ -90,7 +90,7 @@ class SharedLines:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: deque[str] = deque(maxlen=_SHARED_LINES_MAX)
+        self._waiting_lines: deque[str] = deque(maxlen=_SHARED_LINES_MAX)
         self._running: list[DriverOutput] = []
         self._has_begun = False
 
@@ -110,19 +110,19 @@ class SharedLines:
     def add(self, line: str) -> None:
         """Take a line."""
         with self._lock:
-            self._waiting.append(line)
+            self._waiting_lines.append(line)
             self._hand_over()
 
     def take_waiting(self) -> list[str]:
         """Take the lines that wait, none if a task had run: what comes after its end is dropped."""
         with self._lock:
-            waiting = [] if self._has_begun else list(self._waiting)
-            self._waiting.clear()
-        return waiting
+            waiting_lines = [] if self._has_begun else list(self._waiting_lines)
+            self._waiting_lines.clear()
+        return waiting_lines
 
     def _hand_over(self) -> None:
-        while self._running and self._waiting:
-            self._running[0].add_foreign(STDERR, self._waiting.popleft())
+        while self._running and self._waiting_lines:
+            self._running[0].add_foreign(STDERR, self._waiting_lines.popleft())
 
 
 shared_lines = SharedLines()

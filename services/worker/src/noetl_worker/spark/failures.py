@@ -60,32 +60,34 @@ def explain_problem(problem: Exception, source: str | None = None) -> ErrorObjec
 def _explain_spark_error(problem: Exception, source: str | None) -> ErrorObject | None:
     if not isinstance(problem, PySparkException | Py4JError):
         return None
-    whole = str(problem)
-    about = store_access.find_refusal(whole)
+    problem_text = str(problem)
+    about = store_access.find_refusal(problem_text)
     if about is not None:
         return _build_refusal_error(about)
-    raised = _find_raised(whole, source)
-    if raised is not None:
-        return raised
-    text = _TRACE.split(_AROUND.sub("", whole), maxsplit=1)[0].strip()[:_MESSAGE_CHARACTERS_MAX]
+    raised_error = _find_raised(problem_text, source)
+    if raised_error is not None:
+        return raised_error
+    text = _TRACE.split(_AROUND.sub("", problem_text), maxsplit=1)[0].strip()[
+        :_MESSAGE_CHARACTERS_MAX
+    ]
     fields: dict[str, Any] = {
         "code": _CODE,
         "exception_type": type(problem).__name__,
         "source": "spark",
     }
-    if _TOO_LARGE.search(whole):
+    if _TOO_LARGE.search(problem_text):
         return build_error("payload_too_large", text, **fields)
-    if _MEMORY.search(whole):
+    if _MEMORY.search(problem_text):
         return build_error("limit", f"Spark ran out of memory: {_MORE_MEMORY} ({text})", **fields)
-    if _LOST.search(whole):
+    if _LOST.search(problem_text):
         return build_error("connection", text, **fields)
     details = _list_details(problem) if isinstance(problem, PySparkException) else {}
     return build_error("db_error", text, details=details or None, **fields)
 
 
-def _find_raised(whole: str, source: str | None) -> ErrorObject | None:
+def _find_raised(problem_text: str, source: str | None) -> ErrorObject | None:
     """Find what a function of the task has raised in an executor."""
-    _, sign, trace = whole.rpartition("Traceback (most recent call last):")
+    _, sign, trace = problem_text.rpartition("Traceback (most recent call last):")
     lines = _PYTHON_FRAME.findall(trace)
     if not sign or not lines:
         return None
@@ -109,8 +111,8 @@ def _find_raised(whole: str, source: str | None) -> ErrorObject | None:
 
 
 def _list_details(problem: Any) -> dict[str, Any]:
-    named = {"condition": problem.getCondition(), "sqlstate": problem.getSqlState()}
-    return {name: value for name, value in named.items() if value}
+    optional_details = {"condition": problem.getCondition(), "sqlstate": problem.getSqlState()}
+    return {name: value for name, value in optional_details.items() if value}
 
 
 def _build_refusal_error(about: dict[str, Any]) -> ErrorObject:

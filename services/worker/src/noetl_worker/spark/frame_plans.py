@@ -9,9 +9,9 @@ _MODE = "formatted"
 
 def explain_frame(frame: DataFrame) -> str:
     """Return the physical plan of a frame, which is not run for it."""
-    known: Any = frame
+    any_frame: Any = frame
     if "connect" in type(frame).__module__:
-        return str(known._explain_string(mode=_MODE))  # noqa: SLF001 - it is printed otherwise
-    execution = known._jdf.queryExecution()  # noqa: SLF001 - Spark's own explain does the same
-    python_sql = known.sparkSession.sparkContext._jvm.PythonSQLUtils  # noqa: SLF001 - as above
+        return str(any_frame._explain_string(mode=_MODE))  # noqa: SLF001 - it is printed otherwise
+    execution = any_frame._jdf.queryExecution()  # noqa: SLF001 - Spark's own explain does the same
+    python_sql = any_frame.sparkSession.sparkContext._jvm.PythonSQLUtils  # noqa: SLF001 - as above
     return str(python_sql.explainString(execution, _MODE))

@@ -22,7 +22,7 @@ _SKEW_SECONDS_MIN = 5.0
 _RUNNING_READ_MAX = 8
 _MEDIAN = 0.5
 _OLDEST_FIRST = True
-_ENDED = frozenset({"COMPLETE", "FAILED", "SKIPPED"})
+_END_STATUSES = frozenset({"COMPLETE", "FAILED", "SKIPPED"})
 
 
 class StageWork(Struct, frozen=True, kw_only=True):
@@ -44,17 +44,17 @@ class JobProgressReader:
     def __init__(self, session: SparkSession, mark: str) -> None:
         self._session = session
         self._mark = mark
-        self._ended: dict[int, StageWork] = {}
+        self._ended_stages: dict[int, StageWork] = {}
 
     def read_progress(self, phase: SparkPhase, seconds: float) -> SparkProgress:
         """Return what has begun, what runs, and what it has read and moved."""
-        nothing = SparkProgress(phase=phase, seconds=seconds)
+        empty_progress = SparkProgress(phase=phase, seconds=seconds)
         if "connect" in type(self._session).__module__:
-            return nothing
+            return empty_progress
         try:
             return self._read_jobs(phase, seconds)
         except (Py4JError, OSError, AttributeError):
-            return nothing
+            return empty_progress
 
     def _read_jobs(self, phase: SparkPhase, seconds: float) -> SparkProgress:
         context: Any = self._session.sparkContext
@@ -77,19 +77,22 @@ class JobProgressReader:
                 if stage is not None
             ),
             # Spark's records run a little behind, and count the task that has just ended.
-            tasks_running=min(sum(one.running for one in work if one), context.defaultParallelism),
-            rows=sum(one.rows for one in work if one),
-            input_bytes=sum(one.input_bytes for one in work if one),
-            shuffle_bytes=sum(one.shuffle_bytes for one in work if one),
-            spill_bytes=sum(one.spill_bytes for one in work if one),
+            tasks_running=min(
+                sum(stage_work.running for stage_work in work if stage_work),
+                context.defaultParallelism,
+            ),
+            rows=sum(stage_work.rows for stage_work in work if stage_work),
+            input_bytes=sum(stage_work.input_bytes for stage_work in work if stage_work),
+            shuffle_bytes=sum(stage_work.shuffle_bytes for stage_work in work if stage_work),
+            spill_bytes=sum(stage_work.spill_bytes for stage_work in work if stage_work),
             skew=self._find_skew(context, store, running[:STAGES_MAX]),
             page=context.uiWebUrl or "",
         )
 
     def _read_stage(self, store: Any, number: int) -> StageWork | None:
         """Return what a stage has done; None before it has begun."""
-        if number in self._ended:
-            return self._ended[number]
+        if number in self._ended_stages:
+            return self._ended_stages[number]
         try:
             data = store.lastStageAttempt(number)
         except Py4JError:
@@ -102,8 +105,8 @@ class JobProgressReader:
             shuffle_bytes=data.shuffleWriteBytes(),
             spill_bytes=data.diskBytesSpilled(),
         )
-        if str(data.status()) in _ENDED:
-            self._ended[number] = work
+        if str(data.status()) in _END_STATUSES:
+            self._ended_stages[number] = work
         return work
 
     def _find_skew(self, context: Any, store: Any, stages: list[int]) -> SkewedTask | None:

@@ -38,38 +38,40 @@ def is_kubernetes(master: str) -> bool:
     return master.startswith(SCHEME)
 
 
-def build_kubernetes_settings(wanted: Kubernetes) -> dict[str, str]:
+def build_kubernetes_settings(kubernetes: Kubernetes) -> dict[str, str]:
     """Return Spark's settings for a driver in a worker's process; what is empty is left out."""
     spark_settings = {
-        _IMAGE: wanted.image,
-        "spark.kubernetes.namespace": wanted.namespace,
-        "spark.kubernetes.authenticate.executor.serviceAccountName": wanted.service_account,
+        _IMAGE: kubernetes.image,
+        "spark.kubernetes.namespace": kubernetes.namespace,
+        "spark.kubernetes.authenticate.executor.serviceAccountName": kubernetes.service_account,
         # Kubernetes then removes the executors' pods with the worker's.
-        "spark.kubernetes.driver.pod.name": wanted.driver_pod,
-        "spark.executor.instances": str(wanted.executors),
-        _HOST: wanted.driver_host,
+        "spark.kubernetes.driver.pod.name": kubernetes.driver_pod,
+        "spark.executor.instances": str(kubernetes.executors),
+        _HOST: kubernetes.driver_host,
         "spark.driver.bindAddress": "0.0.0.0",  # noqa: S104 - executors are on other machines
         # Else executors are sent to the address that was bound, which is nobody's.
         "spark.kubernetes.executor.useDriverPodIP": "false",
-        "spark.driver.port": str(wanted.driver_port),
-        "spark.driver.blockManager.port": str(wanted.driver_port + 1),
+        "spark.driver.port": str(kubernetes.driver_port),
+        "spark.driver.blockManager.port": str(kubernetes.driver_port + 1),
     }
     spark_settings |= {
-        f"spark.executorEnv.{name}": value for name, value in wanted.variables.items()
+        f"spark.executorEnv.{name}": value for name, value in kubernetes.variables.items()
     }
-    if wanted.secret:
+    if kubernetes.secret:
         spark_settings |= {
-            f"spark.kubernetes.executor.secretKeyRef.{name}": f"{wanted.secret}:{key}"
-            for name, key in wanted.secret_keys.items()
+            f"spark.kubernetes.executor.secretKeyRef.{name}": f"{kubernetes.secret}:{key}"
+            for name, key in kubernetes.secret_keys.items()
         }
     return {name: value for name, value in spark_settings.items() if value}
 
 
-def list_missing_settings(wanted: Kubernetes, conf: Mapping[str, str]) -> list[str]:
+def list_missing_settings(kubernetes: Kubernetes, conf: Mapping[str, str]) -> list[str]:
     """List what executors cannot be started without; `conf` is the operator's own."""
-    missing = []
-    if not (wanted.image or conf.get(_IMAGE) or conf.get(_EXECUTOR_IMAGE)):
-        missing.append(f"{_SETTING}IMAGE, the image of executors")
-    if not (wanted.driver_host or conf.get(_HOST)):
-        missing.append(f"{_SETTING}DRIVER_HOST, the address at which they reach this worker")
-    return missing
+    missing_settings = []
+    if not (kubernetes.image or conf.get(_IMAGE) or conf.get(_EXECUTOR_IMAGE)):
+        missing_settings.append(f"{_SETTING}IMAGE, the image of executors")
+    if not (kubernetes.driver_host or conf.get(_HOST)):
+        missing_settings.append(
+            f"{_SETTING}DRIVER_HOST, the address at which they reach this worker"
+        )
+    return missing_settings

@@ -17,11 +17,11 @@ def list_read_inputs(frame: DataFrame) -> list[str]:
 
 def find_needed_columns(frame: DataFrame) -> dict[str, frozenset[str]]:
     """Return the columns that a query needs, of the inputs of which it does not need all."""
-    needed: dict[str, frozenset[str] | None] = {}
+    columns_by_input: dict[str, frozenset[str] | None] = {}
     for name, columns in _iterate_reads(_get_plan(frame), None):
-        before = needed.get(name, frozenset())
-        needed[name] = None if columns is None or before is None else before | columns
-    return {name: columns for name, columns in needed.items() if columns is not None}
+        before = columns_by_input.get(name, frozenset())
+        columns_by_input[name] = None if columns is None or before is None else before | columns
+    return {name: columns for name, columns in columns_by_input.items() if columns is not None}
 
 
 def _get_plan(frame: DataFrame) -> Any:
@@ -29,7 +29,7 @@ def _get_plan(frame: DataFrame) -> Any:
 
 
 def _iterate_reads(
-    plan: Any, needed: frozenset[str] | None
+    plan: Any, needed_columns: frozenset[str] | None
 ) -> Iterator[tuple[str, frozenset[str] | None]]:
     """Yield the input of each read, and the columns that the nodes above it need; None for all.
 
@@ -41,13 +41,13 @@ def _iterate_reads(
     if kind == _RELATION:
         name = plan.options().get(INPUT_OPTION)
         if name is not None:
-            yield name, needed
-    below = None
+            yield name, needed_columns
+    columns_below = None
     if kind == "Project":
-        below = frozenset(_list_references(plan))
-    elif kind == "Filter" and needed is not None:
-        below = needed | frozenset(_list_references(plan))
-    for children, columns in ((plan.children(), below), (plan.subqueries(), None)):
+        columns_below = frozenset(_list_references(plan))
+    elif kind == "Filter" and needed_columns is not None:
+        columns_below = needed_columns | frozenset(_list_references(plan))
+    for children, columns in ((plan.children(), columns_below), (plan.subqueries(), None)):
         for place in range(children.size()):
             yield from _iterate_reads(children.apply(place), columns)
 

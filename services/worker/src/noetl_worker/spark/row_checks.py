@@ -62,11 +62,11 @@ def check_frame(
         examples = [] if condition is None else _read_rows(frame.where(~condition), EXAMPLE_ROWS)
         text = describe_failure(reports[place], measures.row_count, examples)
         raise SparkRefusal("assertion", f"{dataset}: {text}")
-    broken = [index for index, report in enumerate(reports) if not report.is_met]
-    if broken and expected.on_fail == "divert":
-        whole = _join_conditions([conditions[index] for index in broken])
-        rows = _read_rows(frame.where(~whole), DIVERTED_ROWS)
-        return CheckedFrame(frame=frame.where(whole), reports=reports, diverted=rows)
+    broken_checks = [index for index, report in enumerate(reports) if not report.is_met]
+    if broken_checks and expected.on_fail == "divert":
+        rows_hold = _join_conditions([conditions[index] for index in broken_checks])
+        rows = _read_rows(frame.where(~rows_hold), DIVERTED_ROWS)
+        return CheckedFrame(frame=frame.where(rows_hold), reports=reports, diverted=rows)
     return CheckedFrame(frame=frame, reports=reports)
 
 
@@ -127,21 +127,21 @@ def _measure(
     frame: DataFrame, expected: Expectations, conditions: Mapping[int, Any], scope: CheckScope
 ) -> Measures:
     """Run one job for all checks of a frame, and one more for each foreign key."""
-    wanted = [sql.count(sql.lit(1)).alias("rows")]
+    aggregates = [sql.count(sql.lit(1)).alias("rows")]
     for index, check in enumerate(expected.checks):
         name = f"c{index}"
         if index in conditions:
-            wanted.append(sql.count_if(~conditions[index]).alias(name))
+            aggregates.append(sql.count_if(~conditions[index]).alias(name))
         elif check.kind == "unique":
             columns = [sql.col(_quote(column)) for column in check.columns]
-            whole = _join_conditions([column.isNotNull() for column in columns])
-            key = sql.when(whole, sql.struct(*columns))
-            wanted.append((sql.count(key) - sql.count_distinct(key)).alias(name))
+            has_whole_key = _join_conditions([column.isNotNull() for column in columns])
+            key = sql.when(has_whole_key, sql.struct(*columns))
+            aggregates.append((sql.count(key) - sql.count_distinct(key)).alias(name))
         elif check.kind == "freshness":
             # Seconds since 1970: a moment would come back in the zone of this machine.
             moment = sql.col(_quote(check.columns[0])).cast("timestamp").cast("double")
-            wanted.append(sql.max(moment).alias(name))
-    value_by_name: dict[str, Any] = frame.agg(*wanted).collect()[0].asDict()
+            aggregates.append(sql.max(moment).alias(name))
+    value_by_name: dict[str, Any] = frame.agg(*aggregates).collect()[0].asDict()
     failed_rows: dict[int, int] = {}
     newest: dict[int, datetime | None] = {}
     for index, check in enumerate(expected.checks):
@@ -165,9 +165,9 @@ def _count_orphans(frame: DataFrame, check: Check, scope: CheckScope) -> int:
     if check.other_key not in other.columns:
         text = f"expect.foreign_key: input '{check.other}' has no column '{check.other_key}'"
         raise SparkRefusal("validation", text)
-    mine = frame.select(sql.col(_quote(check.columns[0])).alias("k")).where("k IS NOT NULL")
-    theirs = other.select(sql.col(_quote(str(check.other_key))).alias("k"))
-    return int(mine.join(theirs, "k", "left_anti").count())
+    own_keys = frame.select(sql.col(_quote(check.columns[0])).alias("k")).where("k IS NOT NULL")
+    other_keys = other.select(sql.col(_quote(str(check.other_key))).alias("k"))
+    return int(own_keys.join(other_keys, "k", "left_anti").count())
 
 
 def _read_rows(frame: DataFrame, rows_max: int) -> list[dict[str, Any]]:
@@ -182,10 +182,10 @@ def _read_rows(frame: DataFrame, rows_max: int) -> list[dict[str, Any]]:
 
 
 def _join_conditions(conditions: list[Any]) -> Any:
-    joined = conditions[0]
+    joined_condition = conditions[0]
     for condition in conditions[1:]:
-        joined = joined & condition
-    return joined
+        joined_condition = joined_condition & condition
+    return joined_condition
 
 
 def _quote(name: str) -> str:

@@ -85,12 +85,12 @@ class SharedSparkSession:
         here; `SparkLost` when the session died under it or while it started; `SparkUnavailable` or
         `SparkUnreachable` when none can be started.
         """
-        mine = _Job(tag=f"noetl-{identity.mint_token()}", name=name, end=end)
+        run = _Job(tag=f"noetl-{identity.mint_token()}", name=name, end=end)
         if tell_progress is None:
-            return await self._run_in_thread(job, mine)
-        telling = asyncio.ensure_future(self._tell_progress(mine, tell_progress))
+            return await self._run_in_thread(job, run)
+        telling = asyncio.ensure_future(self._tell_progress(run, tell_progress))
         try:
-            return await self._run_in_thread(job, mine)
+            return await self._run_in_thread(job, run)
         finally:
             telling.cancel()
             await asyncio.wait({telling})
@@ -112,23 +112,23 @@ class SharedSparkSession:
                 progress = await asyncio.to_thread(reader.read_progress, phase, seconds)
             await tell_progress(progress)
 
-    async def _run_in_thread(self, job: Callable[["SparkSession"], T], mine: _Job) -> T:
+    async def _run_in_thread(self, job: Callable[["SparkSession"], T], run: _Job) -> T:
         session = await self._get_session()
-        mine.phase = "queue"
-        ran = asyncio.wrap_future(self._get_threads().submit(_run_tagged_job, job, session, mine))
+        run.phase = "queue"
+        future = asyncio.wrap_future(self._get_threads().submit(_run_tagged_job, job, session, run))
         try:
-            return await asyncio.shield(ran)
+            return await asyncio.shield(future)
         except asyncio.CancelledError:
-            mine.is_cancelled = True
-            if mine.end is not None:
-                mine.end()
-            await self._interrupt_job(session, mine, ran)
+            run.is_cancelled = True
+            if run.end is not None:
+                run.end()
+            await self._interrupt_job(session, run, future)
             raise
         except Exception as problem:
             if await asyncio.to_thread(load_driver().is_alive, session, problem):
                 raise
             await self._discard_session(session)
-            text = f"the Spark session ended while '{mine.name}' ran: {type(problem).__name__}"
+            text = f"the Spark session ended while '{run.name}' ran: {type(problem).__name__}"
             raise SparkLost(text) from problem
 
     async def spread_shares(
@@ -202,16 +202,18 @@ class SharedSparkSession:
                 await _run_bounded(lambda: load_driver().stop(session))
 
     async def _interrupt_job(
-        self, session: "SparkSession", job: _Job, ran: asyncio.Future[Any]
+        self, session: "SparkSession", job: _Job, future: asyncio.Future[Any]
     ) -> None:
         """Cancel a job's operations until its thread has come back, or for a bounded time."""
         for _ in range(_INTERRUPTS_MAX):
             # A job may begin its next operation just after one was interrupted.
             await asyncio.to_thread(load_driver().cancel_operations, session, job.tag)
-            ended, _ = await asyncio.wait({ran}, timeout=_INTERRUPT_S)
-            if ended:
+            ended_futures, _ = await asyncio.wait({future}, timeout=_INTERRUPT_S)
+            if ended_futures:
                 # How a cancelled job ended interests nobody, but someone has to look.
-                log.debug("Spark job cancelled", job=job.name, error=type(ran.exception()).__name__)
+                log.debug(
+                    "Spark job cancelled", job=job.name, error=type(future.exception()).__name__
+                )
                 return
         log.warning("a cancelled Spark job still runs", job=job.name)
 
@@ -254,16 +256,16 @@ def _start_session(options: SessionOptions) -> "SparkSession":
     return session
 
 
-def _run_tagged_job(job: Callable[["SparkSession"], T], session: "SparkSession", mine: _Job) -> T:
+def _run_tagged_job(job: Callable[["SparkSession"], T], session: "SparkSession", run: _Job) -> T:
     """Run a job under its own tag; the tag is this thread's."""
-    if mine.is_cancelled:
+    if run.is_cancelled:
         raise CancelledError
-    mine.phase = "job"
-    load_driver().mark_operations(session, mine.tag, name=mine.name)
+    run.phase = "job"
+    load_driver().mark_operations(session, run.tag, name=run.name)
     try:
         return job(session)
     finally:
-        load_driver().unmark_operations(session, mine.tag)
+        load_driver().unmark_operations(session, run.tag)
 
 
 async def _run_bounded(call: Callable[[], None]) -> None:

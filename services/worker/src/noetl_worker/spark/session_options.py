@@ -42,10 +42,10 @@ class SparkLost(Retryable):
 
 def show_address(master: str) -> str:
     """Return a master as it may be shown: what comes after the host may hold a token."""
-    scheme, separator, rest = master.partition("://")
+    scheme, separator, location = master.partition("://")
     if not separator or master.startswith("k8s:"):
         return master
-    return f"{scheme}://{rest.partition('/')[0].rpartition('@')[2]}"
+    return f"{scheme}://{location.partition('/')[0].rpartition('@')[2]}"
 
 
 class SessionOptions(Struct, frozen=True, kw_only=True):
@@ -96,13 +96,13 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
         return self.is_local or host in {LOOPBACK, "localhost", "::1"}
 
 
-def parse_conf(written: str) -> dict[str, str]:
+def parse_conf(conf_text: str) -> dict[str, str]:
     """Read `key=value;key=value`; raises `SparkUnavailable`.
 
     Secrets are refused: Spark shows its configuration to everyone who may see the application.
     """
     option_by_name: dict[str, str] = {}
-    for entry in filter(None, (part.strip() for part in written.split(";"))):
+    for entry in filter(None, (part.strip() for part in conf_text.split(";"))):
         key, equals, value = (part.strip() for part in entry.partition("="))
         if not equals or not key.startswith("spark."):
             text = f"Spark setting {key!r:.80} is not of the form spark.name=value"
@@ -117,13 +117,13 @@ def parse_conf(written: str) -> dict[str, str]:
     return option_by_name
 
 
-def read_conf(written: str) -> tuple[dict[str, str], str]:
+def read_conf(conf_text: str) -> tuple[dict[str, str], str]:
     """Read the operator's settings; return them, or what is wrong with them.
 
     Tasks that need no Spark run under wrong settings, too.
     """
     try:
-        return parse_conf(written), ""
+        return parse_conf(conf_text), ""
     except SparkUnavailable as problem:
         return {}, f"{_CONF}: {problem}"
 
@@ -142,7 +142,7 @@ def build_spark_settings(options: SessionOptions) -> dict[str, str]:
             "which shows the page to all who reach the worker"
         )
         raise SparkUnavailable(text)
-    own = {
+    own_settings = {
         "spark.app.name": "noetl",
         "spark.ui.enabled": "true" if options.has_page else "false",
         "spark.ui.killEnabled": "false",
@@ -157,26 +157,27 @@ def build_spark_settings(options: SessionOptions) -> dict[str, str]:
         "spark.speculation": "false",
     }
     if options.is_local:
-        own |= {
+        own_settings |= {
             "spark.executorEnv.TMPDIR": str(folder / "tmp"),
             SHUFFLE_PARTITIONS: str(PARTITIONS_MIN),
             "spark.task.maxFailures": "1",
             "spark.stage.maxConsecutiveAttempts": "1",
         }
     if options.is_loopback:
-        own |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+        own_settings |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
     if options.master.startswith(_STANDALONE):
-        own |= {
+        own_settings |= {
             f"spark.executorEnv.{name}": value for name, value in options.variables.items() if value
         }
     if kubernetes.is_kubernetes(options.master):
-        if missing := kubernetes.list_missing_settings(options.kubernetes, options.conf):
+        if missing_settings := kubernetes.list_missing_settings(options.kubernetes, options.conf):
             text = (
-                f"executors on Kubernetes need {' and '.join(missing)}: see docs/reference/spark.md"
+                f"executors on Kubernetes need {' and '.join(missing_settings)}: see "
+                "docs/reference/spark.md"
             )
             raise SparkUnavailable(text)
-        own |= kubernetes.build_kubernetes_settings(options.kubernetes)
-    return own | dict(options.conf)
+        own_settings |= kubernetes.build_kubernetes_settings(options.kubernetes)
+    return own_settings | dict(options.conf)
 
 
 def list_addresses(master: str) -> list[tuple[str, int]]:
@@ -186,10 +187,10 @@ def list_addresses(master: str) -> list[tuple[str, int]]:
     """
     if master.startswith("local"):
         return []
-    scheme, _, rest = master.partition("://")
+    scheme, _, hosts = master.partition("://")
     if scheme == "k8s":
-        scheme, rest = ("https", rest) if "://" not in rest else rest.split("://", 1)
-    places = rest.partition("/")[0].split(",")
+        scheme, hosts = ("https", hosts) if "://" not in hosts else hosts.split("://", 1)
+    places = hosts.partition("/")[0].split(",")
     try:
         addresses = [urlsplit(f"//{place}") for place in places]
         return [

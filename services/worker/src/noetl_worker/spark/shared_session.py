@@ -85,11 +85,11 @@ def _lend_at_server(
     frames: Mapping[str, DataFrame],
     runner: CodeRunner,
 ) -> Iterator[tuple[CodeAnswer, dict[str, DataFrame]]]:
-    lent: Any = session
-    client = lent.client
-    place, _, given = runner.master.partition("/;")
-    options = [part for part in given.split(";") if part]
-    options.append(f"session_id={lent.session_id}")
+    connect_session: Any = session
+    client = connect_session.client
+    place, _, options_text = runner.master.partition("/;")
+    options = [part for part in options_text.split(";") if part]
+    options.append(f"session_id={connect_session.session_id}")
     if client._user_id:  # noqa: SLF001 - a session is found by its user, too
         options.append(f"user_id={client._user_id}")  # noqa: SLF001 - as above
     for name, frame in frames.items():

@@ -74,12 +74,12 @@ def _parse_plan(session: SparkSession, text: str) -> Any:
     return parser.parsePlan(text)
 
 
-def _check_plan(plan: Any, what: str) -> None:
+def _check_plan(plan: Any, subject: str) -> None:
     for name in sorted(set(_list_classes(codec.decode_json(plan.toJSON().encode())))):
         if not _is_class_allowed(name):
             text = (
-                f"{what} uses {name.rpartition('.')[2]}, which tasks may not: query the inputs of "
-                "the task, or let an operator set NOETL_WORKER_SPARK_CODE_ALLOWED=true"
+                f"{subject} uses {name.rpartition('.')[2]}, which tasks may not: query the "
+                "inputs of the task, or let an operator set NOETL_WORKER_SPARK_CODE_ALLOWED=true"
             )
             raise SparkRefusal("config", text)
 
@@ -97,13 +97,13 @@ def _list_classes(value: Any) -> Iterator[str]:
 
 
 def _is_class_allowed(name: str) -> bool:
-    package, _, own = name.rpartition(".")
-    if any(part in own for part in _REACHING):
+    package, _, class_name = name.rpartition(".")
+    if any(part in class_name for part in _REACHING):
         return False
     if package == _LOGICAL[:-1]:
-        return own in _OPERATORS
+        return class_name in _OPERATORS
     if name.startswith(_EXECUTION):
         return name in _SOURCES
     if package == _ANALYSIS[:-1]:
-        return own in _UNRESOLVED or own.endswith(_UNRESOLVED_EXPRESSIONS)
+        return class_name in _UNRESOLVED or class_name.endswith(_UNRESOLVED_EXPRESSIONS)
     return name.startswith(_EXPRESSIONS)

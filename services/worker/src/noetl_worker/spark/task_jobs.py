@@ -80,18 +80,18 @@ def run(
             for name, task_input in inputs.items()
         }
         # The rows that are checked are those that are used.
-        held = moving & ask.expected.keys()
-        frames |= {name: stored_once(frames[name]) for name in held}
-        checked = _check_inputs(frames, ask)
-        frames |= {name: task_input.frame for name, task_input in checked.items()}
+        checked_moving = moving & ask.expected.keys()
+        frames |= {name: stored_once(frames[name]) for name in checked_moving}
+        checked_frames = _check_inputs(frames, ask)
+        frames |= {name: task_input.frame for name, task_input in checked_frames.items()}
         if ask.code is None:
             prunable = {name: inputs[name] for name in inputs.keys() - ask.expected.keys()}
-            frame = _run_statements_once(session, ask, frames, moving - held, prunable)
-            return _add_findings(_write_frame(frame, ask, frames), ask, checked)
+            frame = _run_statements_once(session, ask, frames, moving - checked_moving, prunable)
+            return _add_findings(_write_frame(frame, ask, frames), ask, checked_frames)
         # Nobody can tell how often the code will use a frame.
-        frames |= {name: stored_once(frames[name]) for name in moving - held}
+        frames |= {name: stored_once(frames[name]) for name in moving - checked_moving}
         try:
-            return _add_findings(_run_code(session, ask, frames, runner), ask, checked)
+            return _add_findings(_run_code(session, ask, frames, runner), ask, checked_frames)
         finally:
             if output is not None and conf.get(worker_logs.SETTING) == "true":
                 worker_logs.add_worker_logs(session, output)
@@ -118,8 +118,8 @@ def _run_code(
         if isinstance(value, dict) and isinstance(value.get("rows"), dict):
             # The code made the value: it cannot stand for a stored table.
             value["rows"].pop(spread_table.KEY, None)
-        named = {name: _write_frame(table, ask, frames) for name, table in tables.items()}
-        return SparkResult(value=value, named=named)
+        result_by_name = {name: _write_frame(table, ask, frames) for name, table in tables.items()}
+        return SparkResult(value=value, named=result_by_name)
 
 
 @contextmanager
@@ -132,11 +132,11 @@ def _plan_inputs(
         for name, task_input in inputs.items()
         if isinstance(task_input, QueryInput)
     }
-    with shared_snapshots.plan_reads(reads, home) as planned:
+    with shared_snapshots.plan_reads(reads, home) as planned_reads:
         input_by_name = {
-            name: QueryInput(options=options) for name, options in planned.options.items()
+            name: QueryInput(options=options) for name, options in planned_reads.options.items()
         }
-        yield {**inputs, **input_by_name}, planned.moving
+        yield {**inputs, **input_by_name}, planned_reads.moving
 
 
 def _run_statements_once(
@@ -155,14 +155,14 @@ def _run_statements_once(
     answer = _run_statements(session, ask)
     # What else a trusted task does may not be done twice.
     are_views = all(lexer.parse_temporary_view(text) for text in ask.statements[:-1])
-    narrow = _narrow_inputs(prunable, answer) if are_views and not is_remote(session) else {}
-    if narrow:
-        fewer = {
-            name: build_frame(session, given, ask.plan.home, name=name)
-            for name, given in narrow.items()
+    narrow_inputs = _narrow_inputs(prunable, answer) if are_views and not is_remote(session) else {}
+    if narrow_inputs:
+        narrow_frames = {
+            name: build_frame(session, task_input, ask.plan.home, name=name)
+            for name, task_input in narrow_inputs.items()
         }
-        frames = {**frames, **fewer}
-        for name, frame in fewer.items():
+        frames = {**frames, **narrow_frames}
+        for name, frame in narrow_frames.items():
             frame.createOrReplaceTempView(name)
         answer = _run_statements(session, ask)
     reads = needed_columns.list_read_inputs(answer) if moving and not is_remote(session) else None
@@ -177,18 +177,18 @@ def _run_statements_once(
 
 def _narrow_inputs(inputs: Mapping[str, Input], frame: DataFrame) -> dict[str, Input]:
     """Return inputs with fewer columns, of which a query needs no others."""
-    if not any(isinstance(task_input, FileInput | QueryInput) for task_input in inputs.values()):
+    if not any(isinstance(item, FileInput | QueryInput) for item in inputs.values()):
         return {}
-    needed = needed_columns.find_needed_columns(frame)
+    needed_by_input = needed_columns.find_needed_columns(frame)
     narrow: dict[str, Input] = {}
-    for name in inputs.keys() & needed.keys():
-        given = inputs[name]
-        if isinstance(given, FileInput):
-            plan = read_plan.narrow_plan(given.plan, needed[name])
+    for name in inputs.keys() & needed_by_input.keys():
+        task_input = inputs[name]
+        if isinstance(task_input, FileInput):
+            plan = read_plan.narrow_plan(task_input.plan, needed_by_input[name])
             if plan is not None:
-                narrow[name] = structs.replace(given, plan=plan)
-        elif isinstance(given, QueryInput):
-            options = shared_snapshots.narrow_read(given.options, needed[name])
+                narrow[name] = structs.replace(task_input, plan=plan)
+        elif isinstance(task_input, QueryInput):
+            options = shared_snapshots.narrow_read(task_input.options, needed_by_input[name])
             narrow[name] = QueryInput(options=options)
     return narrow
 
@@ -214,7 +214,7 @@ def _build_scope(frames: Mapping[str, DataFrame], ask: SparkRequest) -> CheckSco
 
 
 def _add_findings(
-    given: SparkResult, ask: SparkRequest, checked: Mapping[str, CheckedFrame]
+    result: SparkResult, ask: SparkRequest, checked: Mapping[str, CheckedFrame]
 ) -> SparkResult:
     """Add what checks have found, and the rows of inputs that were left out."""
     reports = [report for check_report in checked.values() for report in check_report.reports]
@@ -223,17 +223,17 @@ def _add_findings(
         for name, check_report in checked.items()
         if check_report.diverted
     }
-    given = structs.replace(
-        given,
-        checks=[*reports, *given.checks],
-        diverted={**diverted, **given.diverted},
+    result = structs.replace(
+        result,
+        checks=[*reports, *result.checks],
+        diverted={**diverted, **result.diverted},
     )
-    rejected = {
+    rejected_by_input = {
         name: file_source.read_rejects(check_report.home, check_report.rejects)
         for name, check_report in ask.inputs.items()
         if isinstance(check_report, FileInput) and check_report.plan.source.on_bad_row != "fail"
     }
-    return structs.replace(given, rejected=rejected) if rejected else given
+    return structs.replace(result, rejected=rejected_by_input) if rejected_by_input else result
 
 
 def open_session(base: SparkSession, conf: Mapping[str, str]) -> SparkSession:
@@ -266,11 +266,11 @@ def _hold_session(base: SparkSession, conf: Mapping[str, str]) -> Iterator[Spark
         yield session
     finally:
         if is_remote(session):
-            lent: Any = session
+            connect_session: Any = session
             with suppress(PySparkException):
-                lent.client.release_session()
+                connect_session.client.release_session()
             # At the end of the process it would wait for ever.
-            lent.client.close()
+            connect_session.client.close()
 
 
 def is_remote(session: SparkSession) -> bool:
@@ -279,10 +279,10 @@ def is_remote(session: SparkSession) -> bool:
 
 
 def build_frame(
-    session: SparkSession, given: Input, home: StoreAddress, *, name: str = ""
+    session: SparkSession, task_input: Input, home: StoreAddress, *, name: str = ""
 ) -> DataFrame:
     """Turn an input into a frame; `name` is how the task calls it."""
-    match given:
+    match task_input:
         case RowsInput(table=table):
             return session.createDataFrame(table, named_tables.build_spark_schema(table.schema))
         case StoredInput(refs=refs, is_union=is_union):
@@ -292,7 +292,7 @@ def build_frame(
             return session.read.format(payload_source.NAME).options(**options).load()
         case FileInput():
             text = file_source.encode_input(
-                structs.replace(given, tasks=max(1, parallelism(session)))
+                structs.replace(task_input, tasks=max(1, parallelism(session)))
             )
             options = {"source": text, needed_columns.INPUT_OPTION: name}
             return session.read.format(file_source.NAME).options(**options).load()
@@ -336,18 +336,21 @@ def _write_frame(
 ) -> SparkResult:
     plan = ask.plan
     names = frame.columns
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        text = f"the result has several columns named {', '.join(twice)}: give them names with AS"
+    repeated_names = sorted({name for name in names if names.count(name) > 1})
+    if repeated_names:
+        text = (
+            f"the result has several columns named {', '.join(repeated_names)}: give them "
+            "names with AS"
+        )
         raise SparkRefusal("schema", text)
     text = frame_plans.explain_frame(frame) if ask.is_explained else ""
     if ask.target is not None:
         scope = None if ask.target.sink.expect is None else _build_scope(frames, ask)
-        given = _write_dataset(frame, ask.target, scope)
-        return structs.replace(given, physical_plan=text)
-    missing = [name for name in plan.partition_by if name not in names]
-    if missing:
-        text = f"output.partition_by names {missing[0]!r}, which is no column of the result"
+        dataset_result = _write_dataset(frame, ask.target, scope)
+        return structs.replace(dataset_result, physical_plan=text)
+    missing_columns = [name for name in plan.partition_by if name not in names]
+    if missing_columns:
+        text = f"output.partition_by names {missing_columns[0]!r}, which is no column of the result"
         raise SparkRefusal("validation", text)
     schema = named_tables.build_arrow_schema(frame.schema)
     manifests = part_writer.write_frame(frame, plan)
@@ -365,24 +368,24 @@ def _write_dataset(
             # It is read twice: to check it, and to write it.
             frame = frame.persist(StorageLevel.DISK_ONLY)
             checked = row_checks.check_frame("output", frame, expected, scope)
-        written = dataset_output.write_dataset(checked.frame, target)
+        written_dataset = dataset_output.write_dataset(checked.frame, target)
     finally:
         if expected is not None:
             frame.unpersist()
     return SparkResult(
-        columns=written.schema.names,
-        types=table_schema.format_schema(written.schema),
-        written=written.report,
+        columns=written_dataset.schema.names,
+        types=table_schema.format_schema(written_dataset.schema),
+        written=written_dataset.report,
         checks=list(checked.reports),
         diverted={"output": checked.diverted} if checked.diverted else {},
     )
 
 
 def prepared(
-    base: SparkSession, given: Input, mapping: Mapping[str, str] | None, home: StoreAddress
+    base: SparkSession, task_input: Input, mapping: Mapping[str, str] | None, home: StoreAddress
 ) -> DataFrame:
     """Return the frame of an input with the columns of its target; raises as `run`."""
-    with _plan_inputs({"source": given}, home) as (inputs, _):
+    with _plan_inputs({"source": task_input}, home) as (inputs, _):
         # The snapshot is another connection's: it does not end with this block.
         frame = build_frame(open_session(base, {}), inputs["source"], home)
     if mapping is None:
@@ -390,8 +393,8 @@ def prepared(
     names = set(frame.columns)
     for path in mapping.values():
         if path not in names and path.split(".")[0] not in names:
-            shown = ", ".join(sorted(names)[:20])
-            raise SparkRefusal("validation", f"there is no source field {path!r}: known: {shown}")
+            text = ", ".join(sorted(names)[:20])
+            raise SparkRefusal("validation", f"there is no source field {path!r}: known: {text}")
     # A column may have a dot in its own name.
     quoted = {path: f"`{path.replace('`', '``')}`" if path in names else path for path in names}
     columns = [

@@ -29,7 +29,7 @@ class ManifestBundler:
         self._payloads = payloads
         self._pending: list[bytes] = []
         self._closed = asyncio.Event()
-        self._written = 0
+        self._bundle_count = 0
 
     def add_manifest(self, manifest: bytes) -> None:
         """Take a manifest into the next bundle."""
@@ -54,7 +54,7 @@ class ManifestBundler:
         pending, self._pending = self._pending, []
         if not pending:
             return
-        number, self._written = self._written, self._written + 1
+        number, self._bundle_count = self._bundle_count, self._bundle_count + 1
         name = waves.build_bundle_name(self._share.name, self._share.part, number)
         await self._payloads.put_named(name, b"[" + b",".join(pending) + b"]")
 
@@ -65,7 +65,7 @@ class WaveManifests:
     def __init__(self, wave: str, payloads: TenantPayloads) -> None:
         self._wave = wave
         self._payloads = payloads
-        self._read: set[str] = set()
+        self._read_names: set[str] = set()
 
     async def read_manifests(self, part: int | None = None) -> list[bytes]:
         """Return the manifests, of one partition or of all, that were not read before.
@@ -73,17 +73,17 @@ class WaveManifests:
         Raises `ToolFailure`.
         """
         stored_names = await self._payloads.list_names(f"{self._wave}/")
-        wanted = [
+        unread_names = [
             name
             for name in stored_names
-            if waves.is_bundle_name(name, part) and name not in self._read
+            if waves.is_bundle_name(name, part) and name not in self._read_names
         ]
         manifests: list[bytes] = []
-        for name in wanted:
+        for name in unread_names:
             data = await self._payloads.find_named(name)
             if data is not None:
                 manifests += _decode_bundle(data, name)
-            self._read.add(name)
+            self._read_names.add(name)
         return manifests
 
     async def clear_wave(self, *, parts: int, has_ended: bool) -> None:

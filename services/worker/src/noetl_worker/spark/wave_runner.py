@@ -122,7 +122,7 @@ class WaveRunner:
         self._clock = clock
         self._limits = limits
         self._size = min(waves.SIZE_FIRST, limits.frames_max)
-        self._waiting: deque[_WaveMember] = deque()
+        self._queue: deque[_WaveMember] = deque()
         self._arrived = asyncio.Event()
         self._room = asyncio.Semaphore(limits.waves_max)
 
@@ -151,7 +151,7 @@ class WaveRunner:
         return manifest.ran
 
     async def _wait_for_manifest(self, member: _WaveMember) -> FrameManifest | None:
-        self._waiting.append(member)
+        self._queue.append(member)
         self._arrived.set()
         try:
             return await member.ended
@@ -176,7 +176,7 @@ class WaveRunner:
     def _forget_member(self, member: _WaveMember) -> None:
         """Forget a frame; a wave that nobody waits for any more is cancelled."""
         with contextlib.suppress(ValueError):
-            self._waiting.remove(member)
+            self._queue.remove(member)
         wave = member.wave
         is_given_up = wave is not None and wave.is_over and member.ended.cancelled()
         if is_given_up and wave is not None and wave.task is not None:
@@ -185,25 +185,25 @@ class WaveRunner:
 
     async def _gather_members(self) -> list[_WaveMember]:
         """Wait for a frame, and a moment for those that come with it."""
-        while not self._waiting:
+        while not self._queue:
             self._arrived.clear()
             await self._arrived.wait()
-        seen = 0
+        last_count = 0
         for _ in range(_GATHERINGS_MAX):
-            count = len(self._waiting)
-            if count == seen or count >= self._size:
+            count = len(self._queue)
+            if count == last_count or count >= self._size:
                 break
-            seen = count
+            last_count = count
             await asyncio.sleep(self._limits.linger_s)
-        if not self._waiting:
+        if not self._queue:
             return await self._gather_members()
-        group = self._waiting[0].sharing_key
-        chosen = [wave_member for wave_member in self._waiting if wave_member.sharing_key == group][
+        group = self._queue[0].sharing_key
+        members = [wave_member for wave_member in self._queue if wave_member.sharing_key == group][
             : self._size
         ]
-        taken = set(chosen)
-        self._waiting = deque(member for member in self._waiting if member not in taken)
-        return chosen
+        member_set = set(members)
+        self._queue = deque(member for member in self._queue if member not in member_set)
+        return members
 
     async def _run_wave(self, wave: _Wave) -> None:
         """Run one wave's job, end every frame of it one way or another, and clear up."""
@@ -251,7 +251,7 @@ class WaveRunner:
     async def _submit_job(self, wave: _Wave) -> list[bytes]:
         """Run the job; return the manifests that it gives back."""
         first = wave.members[0].command
-        placed = [
+        wave_frames = [
             WaveFrame(
                 place=place,
                 command=member.command,
@@ -262,8 +262,10 @@ class WaveRunner:
         ]
 
         def cut_partitions(parts: int) -> list[bytes]:
-            dealt = waves.deal_frames(placed, min(parts, self._limits.parts_max or parts))
-            wave.parts = len(dealt)
+            frames_by_part = waves.deal_frames(
+                wave_frames, min(parts, self._limits.parts_max or parts)
+            )
+            wave.parts = len(frames_by_part)
             return [
                 codec.encode_json(
                     WavePartition(
@@ -275,7 +277,7 @@ class WaveRunner:
                         frames=frames,
                     )
                 )
-                for part, frames in enumerate(dealt)
+                for part, frames in enumerate(frames_by_part)
             ]
 
         tell = self._tell_progress
@@ -297,7 +299,7 @@ class WaveRunner:
     def _build_payloads(self, wave: _Wave) -> TenantPayloads:
         command = wave.members[0].command
         place = PayloadOwner(tenant_id=command.tenant_id, organization_id=command.organization_id)
-        return TenantPayloads(self._payloads, place=place, remembered=PayloadCache(bytes_max=0))
+        return TenantPayloads(self._payloads, place=place, cache=PayloadCache(bytes_max=0))
 
 
 async def _collect_manifests(wave: _Wave, logbook: WaveManifests) -> None:

@@ -44,5 +44,5 @@ def _add_row(row: Row, output: DriverOutput) -> None:
     if row["logger"] in {STDOUT, STDERR}:
         output.write_text(row["logger"], f"{text}\n")
         return
-    named = text if row["logger"] == "root" else f"{row['logger']}: {text}"
-    output.add_line(named, level=str(row["level"]).lower())
+    named_text = text if row["logger"] == "root" else f"{row['logger']}: {text}"
+    output.add_line(named_text, level=str(row["level"]).lower())

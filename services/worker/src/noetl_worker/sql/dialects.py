@@ -43,8 +43,8 @@ def reader(name: str) -> DialectTokenizer:
     # Words stay words: several of them would be one token, and a command would swallow what
     # follows it, strings and all. A hint is a comment.
     keywords = {key: kind for key, kind in base.KEYWORDS.items() if _is_operator(key)}
-    own = type(f"{name}_tokens", (base,), {"KEYWORDS": keywords, "COMMANDS": set()})
-    return DialectTokenizer(own, dialect)
+    tokenizer_class = type(f"{name}_tokens", (base,), {"KEYWORDS": keywords, "COMMANDS": set()})
+    return DialectTokenizer(tokenizer_class, dialect)
 
 
 def _is_operator(key: str) -> bool:

@@ -43,9 +43,9 @@ def _parse_text(text: str) -> exp.Condition:
 
 def _check_tree(tree: exp.Condition, columns: Mapping[str, Collection[str]]) -> None:
     for node in tree.walk():
-        for kind, what in REFUSED.items():
+        for kind, noun in REFUSED.items():
             if isinstance(node, kind):
-                raise ExpressionRefused(f"it holds {what}, and looks at the two rows alone")
+                raise ExpressionRefused(f"it holds {noun}, and looks at the two rows alone")
         if isinstance(node, exp.Column):
             _check_column(node, columns)
 

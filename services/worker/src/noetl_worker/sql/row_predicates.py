@@ -27,8 +27,8 @@ def check_predicate(text: str, dialect: str) -> None:
     except SqlglotError as problem:
         raise PredicateRefused(f"it cannot be parsed: {str(problem).splitlines()[0]}") from problem
     for node in trees[0].walk() if trees[0] is not None else ():
-        for kind, what in REFUSED.items():
+        for kind, noun in REFUSED.items():
             if isinstance(node, kind):
-                raise PredicateRefused(f"it holds {what}, and looks at one row alone")
+                raise PredicateRefused(f"it holds {noun}, and looks at one row alone")
     if len(trees) != 1 or not isinstance(trees[0], exp.Condition):
         raise PredicateRefused("it must be one condition, as in amount > 0")

@@ -25,8 +25,8 @@ def describe_server(fields: Mapping[str, Any]) -> str:
             )
     except (UnusableCredential, ValueError):
         return ""
-    where = f"{host}:{port}" if host else f"port {port}"
-    return f"database '{database}' at {where}" if database else f"the server at {where}"
+    address = f"{host}:{port}" if host else f"port {port}"
+    return f"database '{database}' at {address}" if database else f"the server at {address}"
 
 
 def _parse_server(dsn: str) -> tuple[str | None, int, str]:

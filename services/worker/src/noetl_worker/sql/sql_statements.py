@@ -222,8 +222,8 @@ def order_arguments(statement: Statement, params: Any) -> list[Any]:
     if type(params) is dict or isinstance(params, Mapping):
         try:
             return [params[slot] for slot in statement.slots]
-        except KeyError as absent:
-            raise _build_missing_name_error(params, str(absent.args[0])) from absent
+        except KeyError as missing_slot:
+            raise _build_missing_name_error(params, str(missing_slot.args[0])) from missing_slot
     if statement.slots and not isinstance(params, (list, tuple)):
         raise PlaceholderError("params must be a list or a mapping")
     return [_get_positional(params, int(slot)) for slot in statement.slots]

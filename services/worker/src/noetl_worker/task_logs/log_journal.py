@@ -89,7 +89,7 @@ class LogJournal:
         self._mask = mask
         self._clock = clock
         self._worker_id = worker_id
-        self._waiting: list[PendingLines] = []
+        self._pending_groups: list[PendingLines] = []
         self._waiting_bytes = 0
         self._number = 0
         self._stored_lines = 0
@@ -127,7 +127,7 @@ class LogJournal:
         """Take lines that have come at once; they are stored soon."""
         at_us = int(self._clock.now().timestamp() * 1_000_000)
         pending = PendingLines(at_us, lines, stream, level, source)
-        self._waiting.append(pending)
+        self._pending_groups.append(pending)
         self._added_lines += len(lines)
         self._waiting_bytes += pending.size_bytes
         if self._waiting_bytes >= CHUNK_BYTES:
@@ -170,14 +170,14 @@ class LogJournal:
             async with asyncio.timeout(_LAST_FLUSH_S):
                 await self.flush_lines()
         except TimeoutError:
-            log.warning("log lines lost", lines=_count_lines(self._waiting))
+            log.warning("log lines lost", lines=_count_lines(self._pending_groups))
         finally:
             if self._flusher is not None:
                 self._flusher.cancel()
 
     async def _store_in_turns(self) -> None:
         """Store chunks until there is nothing more to store."""
-        while self._waiting:
+        while self._pending_groups:
             await self._wait_for_more()
             lines = self._take_lines()
             await self._store_chunk(lines)
@@ -211,13 +211,13 @@ class LogJournal:
     def _take_lines(self) -> list[PendingLines]:
         """Take what makes one chunk, and let those who wait go on."""
         taken_bytes = count = 0
-        for pending in self._waiting:
+        for pending in self._pending_groups:
             taken_bytes += pending.size_bytes
             count += 1
             if taken_bytes >= CHUNK_BYTES:
                 break
-        lines = self._waiting[:count]
-        del self._waiting[:count]
+        lines = self._pending_groups[:count]
+        del self._pending_groups[:count]
         self._waiting_bytes -= taken_bytes
         if self._waiting_bytes < CHUNK_BYTES:
             self._is_full.clear()
@@ -225,10 +225,10 @@ class LogJournal:
             self._has_room.set()
         return lines
 
-    def _encode_chunk(self, waiting: list[PendingLines]) -> EncodedChunk:
+    def _encode_chunk(self, pending_groups: list[PendingLines]) -> EncodedChunk:
         places: dict[LogSource, int] = {}
         lines: list[LogLine] = []
-        for pending in waiting:
+        for pending in pending_groups:
             place = places.setdefault(pending.source, len(places))
             lines += [
                 LogLine(pending.at_us, place, pending.stream, pending.level, text)
@@ -266,5 +266,5 @@ class LogJournal:
         return [structs.replace(first, lines=notice, stream=NOTICE, level="error")]
 
 
-def _count_lines(waiting: list[PendingLines]) -> int:
-    return sum(len(pending.lines) for pending in waiting)
+def _count_lines(pending_groups: list[PendingLines]) -> int:
+    return sum(len(pending.lines) for pending in pending_groups)

@@ -150,8 +150,8 @@ def _bound_text(masked: str, line: RawLine, mask: SecretMask) -> str:
         masked = masked[: max(0, len(masked) - mask.form_length_max)]
     elif len(masked) <= LINE_CHARACTERS_MAX:
         return masked.removesuffix("\r")
-    shown = masked[:LINE_CHARACTERS_MAX]
-    return f"{shown} [cut: the line has {len(line.data) + line.left_out} bytes]"
+    cut_text = masked[:LINE_CHARACTERS_MAX]
+    return f"{cut_text} [cut: the line has {len(line.data) + line.left_out} bytes]"
 
 
 class LineBuffer:
@@ -163,13 +163,13 @@ class LineBuffer:
 
     def feed_bytes(self, data: bytes) -> "list[RawLine]":
         """Take more bytes; return the lines that they end."""
-        *ended, rest = data.split(b"\n")
-        lines = [self._end_line(ended.pop(0))] if ended and self._has_begun() else []
+        *pieces, unfinished_line = data.split(b"\n")
+        lines = [self._end_line(pieces.pop(0))] if pieces and self._has_begun() else []
         lines += [
             RawLine(data=piece) if len(piece) <= RAW_BYTES_MAX else self._end_line(piece)
-            for piece in ended
+            for piece in pieces
         ]
-        self._keep_piece(rest)
+        self._keep_piece(unfinished_line)
         return lines
 
     def take_rest(self) -> "list[RawLine]":

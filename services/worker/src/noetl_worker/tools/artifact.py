@@ -103,27 +103,27 @@ class ArtifactTool:
                 media_type="application/json",
             )
         content = await self._read_content(result_ref, call)
-        value, more = await _decode_content(content, call, name=result_ref)
+        value, fields = await _decode_content(content, call, name=result_ref)
         return _build_get_result(
-            value, uri=result_ref, data=content.data, media_type=content.media_type, **more
+            value, uri=result_ref, data=content.data, media_type=content.media_type, **fields
         )
 
-    async def _get_referred(self, given: Any, call: Call) -> dict[str, Any]:
-        ref = references.find_reference(given, call.site)
+    async def _get_referred(self, reference_value: Any, call: Call) -> dict[str, Any]:
+        ref = references.find_reference(reference_value, call.site)
         assert ref is not None, "the caller has asked whether it is a reference"
-        uri = given["ref"] if isinstance(given, dict) else given
-        if references.names_result(given):
+        uri = reference_value["ref"] if isinstance(reference_value, dict) else reference_value
+        if references.names_result(reference_value):
             return {
-                "data": await self._references.load_value(given, call.site),
+                "data": await self._references.load_value(reference_value, call.site),
                 "uri": uri,
                 "size_bytes": ref.payload_bytes,
                 "sha256": ref.sha256,
                 "media_type": ref.media_type,
             }
         content = await self._read_payload(ref, call)
-        value, more = await _decode_content(content, call, name=str(uri))
+        value, fields = await _decode_content(content, call, name=str(uri))
         return _build_get_result(
-            value, uri=uri, data=content.data, media_type=content.media_type, **more
+            value, uri=uri, data=content.data, media_type=content.media_type, **fields
         )
 
     async def _read_payload(self, ref: PayloadRef, call: Call) -> Content:
@@ -316,7 +316,7 @@ def _build_ref_mapping(ref: PayloadRef) -> dict[str, Any]:
 
 
 def _build_get_result(
-    value: Any, *, uri: Any, data: bytes, media_type: str, **more: Any
+    value: Any, *, uri: Any, data: bytes, media_type: str, **fields: Any
 ) -> dict[str, Any]:
     return {
         "data": value,
@@ -324,7 +324,7 @@ def _build_get_result(
         "size_bytes": len(data),
         "sha256": codec.digest_hex(data),
         "media_type": media_type,
-        **more,
+        **fields,
     }
 
 
@@ -340,10 +340,10 @@ def write_file(path: Path, data: bytes) -> None:
     """Write a file beside its place, then move it there in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-    staged = Path(name)
+    staging_path = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
-        staged.replace(path)
+        staging_path.replace(path)
     finally:
-        staged.unlink(missing_ok=True)
+        staging_path.unlink(missing_ok=True)

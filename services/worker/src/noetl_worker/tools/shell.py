@@ -75,7 +75,7 @@ class ScriptPlace(Struct, frozen=True, kw_only=True):
     """The directory in which scripts run, and the folders of files that they see."""
 
     directory: Path
-    shown: tuple[Path, ...]
+    visible_folders: tuple[Path, ...]
 
 
 class ShellTool:
@@ -103,7 +103,7 @@ class ShellTool:
         """Run every script of a task, up to the first that fails."""
         if not self._limits.is_allowed:
             return Outcome(error=_build_not_allowed_error())
-        ran: list[ScriptRun] = []
+        script_runs: list[ScriptRun] = []
         try:
             async with self._free, task_timeout(call.timeout.total):
                 plan = await self._build_plan(call)
@@ -111,26 +111,26 @@ class ShellTool:
                 async with self._hold_home() as home:
                     for script in plan.scripts:
                         launch = self._build_launch(script, plan, place, home)
-                        await self._run_script(script, launch, ran, call.log)
-                        if ran[-1].returncode != 0:
+                        await self._run_script(script, launch, script_runs, call.log)
+                        if script_runs[-1].returncode != 0:
                             break
         except ToolFailure as problem:
             return Outcome(error=problem.error)
         except TimeoutError:
             text = f"the scripts did not end within {call.timeout.total:g} s"
-            return _build_failed_outcome(build_error("timeout", text, source="shell"), ran)
+            return _build_failed_outcome(build_error("timeout", text, source="shell"), script_runs)
         except OutputTooLong:
             text = (
                 f"a script wrote more than {self._limits.output_bytes_max} bytes: "
                 "write to a file, or store the data with an artifact task"
             )
             return _build_failed_outcome(
-                build_error("payload_too_large", text, source="shell"), ran
+                build_error("payload_too_large", text, source="shell"), script_runs
             )
         except OSError as problem:
             text = f"the script cannot be started: {problem}"
-            return _build_failed_outcome(build_error("config", text, source="shell"), ran)
-        return _build_outcome(ran, len(plan.scripts))
+            return _build_failed_outcome(build_error("config", text, source="shell"), script_runs)
+        return _build_outcome(script_runs, len(plan.scripts))
 
     @asynccontextmanager
     async def _hold_home(self) -> AsyncIterator[Path]:
@@ -167,26 +167,30 @@ class ShellTool:
         return plan
 
     async def _run_script(
-        self, script: str, launch: ProcessLaunch, ran: list[ScriptRun], task_log: TaskLogPort
+        self,
+        script: str,
+        launch: ProcessLaunch,
+        script_runs: list[ScriptRun],
+        task_log: TaskLogPort,
     ) -> None:
         """Run one script and note what came of it, also when it was ended."""
         bytes_max = self._limits.output_bytes_max - sum(
-            _count_characters(script_run) for script_run in ran
+            _count_characters(script_run) for script_run in script_runs
         )
         captured = CapturedOutput(bytes_max, task_log)
-        started = self._clock.monotonic_s()
+        started_s = self._clock.monotonic_s()
         code: int | None = None
         try:
             code = await child_process.run_process(launch, captured)
         finally:
             task_log.finish_lines()
-            ran.append(
+            script_runs.append(
                 ScriptRun(
                     script=script,
                     stdout=captured.stdout.decode(errors="replace"),
                     stderr=captured.stderr.decode(errors="replace"),
                     returncode=code,
-                    duration_ms=(self._clock.monotonic_s() - started) * 1000,
+                    duration_ms=(self._clock.monotonic_s() - started_s) * 1000,
                 )
             )
 
@@ -205,7 +209,7 @@ class ShellTool:
             "file_bytes": limits.file_bytes,
             "network": True,
             "read": [*self._folders, *_list_program_folders(limits.environ)],
-            "write": [str(folder) for folder in (home, *place.shown)],
+            "write": [str(folder) for folder in (home, *place.visible_folders)],
         }
         return ProcessLaunch(
             command=(plan.shell, "-c", script),
@@ -230,25 +234,25 @@ async def _find_place(call: Call) -> ScriptPlace:
     """
     # A process that has left its script's group may go on in it.
     folder = await call.task_files.fetch_folder(is_exposed=True)
-    shown: tuple[Path, ...] = (folder,)
+    visible_folders: tuple[Path, ...] = (folder,)
     cwd = call.fields.get("cwd")
     if cwd is None:
-        return ScriptPlace(directory=folder, shown=shown)
+        return ScriptPlace(directory=folder, visible_folders=visible_folders)
     if cwd in (".", "./"):
-        return ScriptPlace(directory=folder, shown=shown)
+        return ScriptPlace(directory=folder, visible_folders=visible_folders)
     name = call.task_files.parse_name(cwd)
     if name.is_of_organization:
         directory = await call.task_files.fetch_path(name)
-        shown = (folder, directory)
+        visible_folders = (folder, directory)
     else:
         directory = folder / name.path
     try:
         await run_in_thread(directory.mkdir, parents=True, exist_ok=True)
     except OSError as problem:
         raise ToolFailure(classify_file_error(problem, str(cwd), source="shell")) from problem
-    if not directory.resolve().is_relative_to(shown[-1].resolve()):
+    if not directory.resolve().is_relative_to(visible_folders[-1].resolve()):
         raise _build_invalid_failure(f"field 'cwd': {cwd!r:.120} leads out of its folder")
-    return ScriptPlace(directory=directory, shown=shown)
+    return ScriptPlace(directory=directory, visible_folders=visible_folders)
 
 
 def _check_texts(plan: ShellPlan) -> None:
@@ -261,15 +265,17 @@ def _check_texts(plan: ShellPlan) -> None:
         raise ToolFailure(build_error("limit", text, code="SCRIPT_BYTES", source="shell"))
 
 
-def _parse_environ(given: Any) -> dict[str, str]:
-    if given is None:
+def _parse_environ(env: Any) -> dict[str, str]:
+    if env is None:
         return {}
-    if not isinstance(given, dict):
+    if not isinstance(env, dict):
         raise _build_invalid_failure("field 'env' must be a mapping")
-    wrong = [name for name in given if not _NAME.fullmatch(name)]
-    if wrong:
-        raise _build_invalid_failure(f"field 'env': '{wrong[0]}' is not the name of a variable")
-    return {name: format_text(value) for name, value in given.items() if value is not None}
+    wrong_names = [name for name in env if not _NAME.fullmatch(name)]
+    if wrong_names:
+        raise _build_invalid_failure(
+            f"field 'env': '{wrong_names[0]}' is not the name of a variable"
+        )
+    return {name: format_text(value) for name, value in env.items() if value is not None}
 
 
 def _build_invalid_failure(text: str) -> ToolFailure:
@@ -284,57 +290,59 @@ def _build_not_allowed_error() -> ErrorObject:
     return build_error("config", text, source="shell")
 
 
-def _count_characters(ran: ScriptRun) -> int:
-    return len(ran.stdout) + len(ran.stderr)
+def _count_characters(script_run: ScriptRun) -> int:
+    return len(script_run.stdout) + len(script_run.stderr)
 
 
-def _build_data(ran: list[ScriptRun]) -> dict[str, Any]:
-    stdout = "".join(script_run.stdout for script_run in ran)
-    code = ran[-1].returncode if ran else None
+def _build_data(script_runs: list[ScriptRun]) -> dict[str, Any]:
+    stdout = "".join(script_run.stdout for script_run in script_runs)
+    code = script_runs[-1].returncode if script_runs else None
     return {
         "stdout": stdout,
-        "stderr": "".join(item.stderr for item in ran),
+        "stderr": "".join(item.stderr for item in script_runs),
         "returncode": code,
         "exit_code": code,
         "text": stdout.strip(),
-        "duration_ms": sum(item.duration_ms for item in ran),
-        "results": [_build_script_result(item) for item in ran],
+        "duration_ms": sum(item.duration_ms for item in script_runs),
+        "results": [_build_script_result(item) for item in script_runs],
     }
 
 
-def _build_script_result(ran: ScriptRun) -> dict[str, Any]:
+def _build_script_result(script_run: ScriptRun) -> dict[str, Any]:
     return {
-        "stdout": ran.stdout,
-        "stderr": ran.stderr,
-        "returncode": ran.returncode,
-        "duration_ms": ran.duration_ms,
+        "stdout": script_run.stdout,
+        "stderr": script_run.stderr,
+        "returncode": script_run.returncode,
+        "duration_ms": script_run.duration_ms,
     }
 
 
-def _build_failed_outcome(error: ErrorObject, ran: list[ScriptRun]) -> Outcome:
-    return Outcome(error=error, data=_build_data(ran)) if ran else Outcome(error=error)
+def _build_failed_outcome(error: ErrorObject, script_runs: list[ScriptRun]) -> Outcome:
+    return (
+        Outcome(error=error, data=_build_data(script_runs)) if script_runs else Outcome(error=error)
+    )
 
 
-def _build_outcome(ran: list[ScriptRun], count: int) -> Outcome:
-    code = ran[-1].returncode
+def _build_outcome(runs: list[ScriptRun], count: int) -> Outcome:
+    code = runs[-1].returncode
     if code == 0:
-        return Outcome(data=_build_data(ran))
-    how = f"was ended by signal {-code}" if code and code < 0 else f"ended with code {code}"
-    lines = ran[-1].stderr.strip().splitlines()
-    why = f": {lines[-1][-_STDERR_SHOWN:]}" if lines else ""
-    text = f"script {len(ran)} of {count} {how}{why}"
-    details = {"returncode": code, "script": len(ran), "stderr": _pick_last_lines(lines)}
+        return Outcome(data=_build_data(runs))
+    end_text = f"was ended by signal {-code}" if code and code < 0 else f"ended with code {code}"
+    lines = runs[-1].stderr.strip().splitlines()
+    reason = f": {lines[-1][-_STDERR_SHOWN:]}" if lines else ""
+    text = f"script {len(runs)} of {count} {end_text}{reason}"
+    details = {"returncode": code, "script": len(runs), "stderr": _pick_last_lines(lines)}
     error = build_error("shell", text, code=str(code), source="shell", details=details)
-    return _build_failed_outcome(error, ran)
+    return _build_failed_outcome(error, runs)
 
 
 def _pick_last_lines(lines: list[str]) -> list[str]:
     """Return the last lines of standard error, each whole: a line may hold a secret to mask."""
-    shown: list[str] = []
+    last_lines: list[str] = []
     room = _STDERR_CHARACTERS_MAX
     for line in reversed(lines[-_STDERR_LINES_MAX:]):
         room -= len(line)
         if room < 0:
             break
-        shown.insert(0, line)
-    return shown
+        last_lines.insert(0, line)
+    return last_lines

@@ -75,19 +75,19 @@ class Checkout:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._present: dict[str, PresentFile] = {}
+        self._present_files: dict[str, PresentFile] = {}
         # Paths of the engine's own files that the task at hand uses.
         self.internal_paths: set[str] = set()
 
     @property
     def file_paths(self) -> set[str]:
         """Return the paths of the files that were put here."""
-        return set(self._present)
+        return set(self._present_files)
 
     @property
     def is_bare(self) -> bool:
         """Tell whether nothing was put here, and nothing lies here."""
-        if self._present:
+        if self._present_files:
             return False
         try:
             with os.scandir(self.folder) as entries:
@@ -98,8 +98,8 @@ class Checkout:
 
     def find_base(self, path: str) -> FileContent | None:
         """Return the content of a file as it was put here, None when it was not."""
-        present = self._present.get(path)
-        return None if present is None else present.content
+        present_file = self._present_files.get(path)
+        return None if present_file is None else present_file.content
 
     def list_outdated(self, contents: Mapping[str, FileContent]) -> list[str]:
         """Return those paths whose files do not lie here unchanged with these contents."""
@@ -107,14 +107,16 @@ class Checkout:
 
     def list_reusable_chunks(self, path: str, content: FileContent) -> set[int]:
         """Return the chunks of a content that the file here has already."""
-        present = self._present.get(path)
-        if present is None or present.content.chunk_bytes != content.chunk_bytes:
+        present_file = self._present_files.get(path)
+        if present_file is None or present_file.content.chunk_bytes != content.chunk_bytes:
             return set()
         if not self._is_intact(path):
             return set()
-        pairs = zip(present.content.chunks, content.chunks, strict=False)
+        pairs = zip(present_file.content.chunks, content.chunks, strict=False)
         return {
-            index for index, (present_chunk, wanted) in enumerate(pairs) if present_chunk == wanted
+            index
+            for index, (present_chunk, content_chunk) in enumerate(pairs)
+            if present_chunk == content_chunk
         }
 
     def begin_file(self, path: str, *, is_reused: bool) -> int:
@@ -123,7 +125,7 @@ class Checkout:
         A file or a folder of another version that stands in its place is removed.
         """
         for place in (path, *list_parent_folders(path)):
-            self._present.pop(place, None)
+            self._present_files.pop(place, None)
         with open_parent(self.folder, path, is_made=True) as (parent, name):
             if not is_reused and remove_entry(name, parent):
                 self._forget_below(path)
@@ -148,7 +150,7 @@ class Checkout:
     def remove_files(self, paths: Iterable[str]) -> None:
         """Remove files that the task's version of the files does not have."""
         for path in paths:
-            self._present.pop(path, None)
+            self._present_files.pop(path, None)
             try:
                 with open_parent(self.folder, path) as (parent, name):
                     if remove_entry(name, parent):
@@ -160,31 +162,31 @@ class Checkout:
         """Compare the folder with what was put here; raises `ToolFailure` for what is no file."""
         contents: dict[str, FileContent] = {}
         signatures: dict[str, Signature] = {}
-        seen: set[str] = set()
+        paths: set[str] = set()
         size_bytes = 0
         for path, descriptor in self._open_files():
-            seen.add(path)
-            present = self._present.get(path)
+            paths.add(path)
+            present_file = self._present_files.get(path)
             signature = _build_signature(os.fstat(descriptor))
-            if present is not None and present.signature == signature:
+            if present_file is not None and present_file.signature == signature:
                 continue
             size_bytes += signature.size_bytes
             if len(contents) >= limits.files_max or size_bytes > limits.bytes_max:
                 return FolderChanges(contents={}, removed=(), signatures={}, is_too_much=True)
             content = describe_content(descriptor)
-            if present is not None and present.content == content:
+            if present_file is not None and present_file.content == content:
                 # Written once more as it was, or only touched.
                 if _build_signature(os.fstat(descriptor)) == signature:
                     self._note_file(path, content, descriptor)
                 continue
             contents[path], signatures[path] = content, signature
-        removed = tuple(path for path in self._present if path not in seen)
-        return FolderChanges(contents=contents, removed=removed, signatures=signatures)
+        removed_paths = tuple(path for path in self._present_files if path not in paths)
+        return FolderChanges(contents=contents, removed=removed_paths, signatures=signatures)
 
     def accept_changes(self, changes: FolderChanges) -> None:
         """Take what a task changed as what lies here; a file written to since then is dropped."""
         for path in (*changes.contents, *changes.removed):
-            self._present.pop(path, None)
+            self._present_files.pop(path, None)
         for path, content in changes.contents.items():
             try:
                 with self.open_file(path) as descriptor:
@@ -196,43 +198,45 @@ class Checkout:
 
     def drop_changes(self) -> None:
         """Remove what a task changed; it is put here again when it is wanted."""
-        for path in list(self._present):
+        for path in list(self._present_files):
             if not self._is_intact(path):
-                self._present.pop(path)
+                self._present_files.pop(path)
         with open_folder(self.folder) as top:
-            remove_unknown(top, known=self._present.keys())
+            remove_unknown(top, known_paths=self._present_files.keys())
 
     def clear_files(self) -> None:
         """Remove every file, so that those of another execution may lie here."""
-        self._present.clear()
+        self._present_files.clear()
         self.internal_paths = set()
         self.drop_changes()
 
     def remove_all(self) -> bool:
         """Remove the folder; tell whether it is gone."""
-        self._present.clear()
+        self._present_files.clear()
         return removal.remove_folder(self.folder, within_s=_REMOVAL_S)
 
     def _forget_below(self, path: str) -> None:
-        for inner in [item for item in self._present if item.startswith(f"{path}/")]:
-            self._present.pop(inner)
+        for inner in [item for item in self._present_files if item.startswith(f"{path}/")]:
+            self._present_files.pop(inner)
 
     def _note_file(self, path: str, content: FileContent, descriptor: int) -> None:
         if os.fstat(descriptor).st_nlink > 1:
             # What is written to one of its names would change the others: it is fetched again.
-            self._present.pop(path, None)
+            self._present_files.pop(path, None)
             return
         # Of the rights of a file only that to be executed is kept.
         os.fchmod(descriptor, 0o700 if content.is_executable else 0o600)
         past_ns = os.fstat(descriptor).st_mtime_ns - _AGE_NS
         os.utime(descriptor, ns=(past_ns, past_ns))
-        self._present[path] = PresentFile(
+        self._present_files[path] = PresentFile(
             content=content, signature=_build_signature(os.fstat(descriptor))
         )
 
     def _is_current(self, path: str, content: FileContent) -> bool:
-        present = self._present.get(path)
-        return present is not None and present.content == content and self._is_intact(path)
+        present_file = self._present_files.get(path)
+        return (
+            present_file is not None and present_file.content == content and self._is_intact(path)
+        )
 
     def _is_intact(self, path: str) -> bool:
         try:
@@ -242,11 +246,13 @@ class Checkout:
             return False
         if status is None or not stat.S_ISREG(status.st_mode):
             return False
-        return _build_signature(status) == self._present[path].signature
+        return _build_signature(status) == self._present_files[path].signature
 
     def _open_files(self) -> Iterator[tuple[str, int]]:
         """Yield each file's path with an open descriptor; no link is followed."""
-        internal_paths = self.internal_paths | {path for path in self._present if is_internal(path)}
+        internal_paths = self.internal_paths | {
+            path for path in self._present_files if is_internal(path)
+        }
         with open_folder(self.folder) as top:
             yield from iterate_files(top, internal_paths)
 

@@ -84,9 +84,9 @@ async def _store_file(
     turns: asyncio.Semaphore,
 ) -> None:
     base = checkout.find_base(path)
-    stored = set() if base is None else set(base.chunks)
+    stored_chunks = set() if base is None else set(base.chunks)
     index_by_digest = {
-        digest: index for index, digest in enumerate(content.chunks) if digest not in stored
+        digest: index for index, digest in enumerate(content.chunks) if digest not in stored_chunks
     }
     with checkout.open_file(path) as descriptor:
 
@@ -113,10 +113,10 @@ def _build_chunk_ref(digest: str, size_bytes: int, payloads: "TenantPayloads") -
 
 async def _run_for_each(work: Callable[[T], Awaitable[None]], items: Iterable[T]) -> None:
     """Do the work for each item, a few at a time; the first error ends it."""
-    waiting = iter(items)
+    remaining_items = iter(items)
 
     async def take_turns() -> None:
-        for item in waiting:
+        for item in remaining_items:
             await work(item)
 
     async with open_task_group() as group:

@@ -90,11 +90,11 @@ class FileJournal:
         sequence = self._sequence_by_key.get(key)
         if sequence is None:
             return None
-        stored = await self._payloads.find_named(self._build_entry_name(sequence))
-        if stored is None:
+        entry_data = await self._payloads.find_named(self._build_entry_name(sequence))
+        if entry_data is None:
             text = f"entry {sequence} of the journal of this execution's files is gone"
             raise ToolFailure(build_error("reference_not_available", text, source="files"))
-        entry = codec.decode_as(stored, JournalEntry)
+        entry = codec.decode_as(entry_data, JournalEntry)
         if entry.outcome_ref is None:
             return entry, entry.outcome or StoredOutcome()
         data = await self._payloads.read_payload(entry.outcome_ref)
@@ -169,12 +169,12 @@ class FileJournal:
     async def _read_listed_entries(self) -> None:
         """Read what a listing shows, several at once: a worker may come to a long journal."""
         names = await self._payloads.list_names(f"{NAME_PREFIX}/{self._execution_id}/")
-        waiting = [name for name in names if name > self._build_entry_name(self.entry_count)]
-        for start in range(0, len(waiting), _READS_AT_ONCE):
+        unread_names = [name for name in names if name > self._build_entry_name(self.entry_count)]
+        for start in range(0, len(unread_names), _READS_AT_ONCE):
             entries = await asyncio.gather(
                 *(
                     self._payloads.find_named(name)
-                    for name in waiting[start : start + _READS_AT_ONCE]
+                    for name in unread_names[start : start + _READS_AT_ONCE]
                 )
             )
             for data in entries:
@@ -209,8 +209,12 @@ class FileJournal:
             written_at=written_at,
             changes=tuple(changes),
         )
-        stored = await self._payloads.put_named(self._build_entry_name(1), codec.encode_json(entry))
-        await self._add_entry(entry if stored is None else codec.decode_as(stored, JournalEntry))
+        earlier_entry = await self._payloads.put_named(
+            self._build_entry_name(1), codec.encode_json(entry)
+        )
+        await self._add_entry(
+            entry if earlier_entry is None else codec.decode_as(earlier_entry, JournalEntry)
+        )
 
     async def _add_entry(self, entry: JournalEntry) -> None:
         files = dict(self._files)

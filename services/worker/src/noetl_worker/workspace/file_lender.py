@@ -38,8 +38,8 @@ class FileLender:
                 outcome = await run(structs.replace(call, own_files=files))
                 if outcome.error is None:
                     await files.publish_changes(outcome)
-            except RecordedOutcome as recorded:
-                return recorded.outcome
+            except RecordedOutcome as recorded_outcome:
+                return recorded_outcome.outcome
             except ToolFailure as problem:
                 outcome = Outcome(error=problem.error)
             finally:

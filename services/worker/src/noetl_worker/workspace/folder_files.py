@@ -79,7 +79,7 @@ def remove_entry(name: str, within: int) -> bool:
         os.unlink(name, dir_fd=within)
         return False
     with open_folder(name, within) as inner:
-        remove_unknown(inner, known=frozenset())
+        remove_unknown(inner, known_paths=frozenset())
     os.rmdir(name, dir_fd=within)
     return True
 
@@ -120,7 +120,7 @@ def iterate_files(
 
 
 def remove_unknown(
-    folder: int, *, known: AbstractSet[str], prefix: str = "", depth: int = 0
+    folder: int, *, known_paths: AbstractSet[str], prefix: str = "", depth: int = 0
 ) -> None:
     """Remove every file that is not known, and folders that are empty then; raises `OSError`."""
     if depth > _FOLDERS_DEEP_MAX:
@@ -128,13 +128,13 @@ def remove_unknown(
     for name in os.listdir(folder):
         path = f"{prefix}{name}"
         if not stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
-            if path not in known:
+            if path not in known_paths:
                 os.unlink(name, dir_fd=folder)
             continue
         with open_folder(name, folder) as inner:
             # A task may have taken its right to write away.
             os.fchmod(inner, 0o700)
-            remove_unknown(inner, known=known, prefix=f"{path}/", depth=depth + 1)
+            remove_unknown(inner, known_paths=known_paths, prefix=f"{path}/", depth=depth + 1)
             is_empty = not os.listdir(inner)  # noqa: PTH208 - by descriptor
         if is_empty:
             os.rmdir(name, dir_fd=folder)
@@ -192,8 +192,8 @@ def write_chunk(descriptor: int, content: FileContent, index: int, data: bytes) 
     """Write one chunk at its place in an open file; this blocks."""
     view, offset = memoryview(data), index * content.chunk_bytes
     while view:
-        written = os.pwrite(descriptor, view, offset)
-        view, offset = view[written:], offset + written
+        written_bytes = os.pwrite(descriptor, view, offset)
+        view, offset = view[written_bytes:], offset + written_bytes
 
 
 def finish_open_file(descriptor: int, content: FileContent) -> None:

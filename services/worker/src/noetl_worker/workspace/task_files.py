@@ -101,9 +101,9 @@ class TaskFiles:
         if is_internal(name.path):
             checkout.internal_paths.add(name.path)
         # A file in the place of a folder has to be there, so that the tool is refused.
-        wanted = {name.path, *list_parent_folders(name.path)}
-        wanted |= {f"{name.path}{suffix}" for suffix in _SIDE_FILES}
-        await self._fetch_versions(checkout, wanted & (self._files.keys() | checkout.file_paths))
+        paths = {name.path, *list_parent_folders(name.path)}
+        paths |= {f"{name.path}{suffix}" for suffix in _SIDE_FILES}
+        await self._fetch_versions(checkout, paths & (self._files.keys() | checkout.file_paths))
         path = checkout.folder / name.path
         is_folder = any(file.startswith(f"{name.path}/") for file in self._files)
         await run_in_thread(_make_folder, path if is_folder else path.parent, name.path)
@@ -127,15 +127,15 @@ class TaskFiles:
             except BaseException:
                 self._checkout = None
                 raise
-        opened = await self._open_checkout(is_latest=False)
-        unused = opened.file_paths - opened.internal_paths
+        open_checkout = await self._open_checkout(is_latest=False)
+        unused = open_checkout.file_paths - open_checkout.internal_paths
         internal = {path for path in unused if is_internal(path)}
         if internal:
-            await run_in_thread(opened.remove_files, internal)
+            await run_in_thread(open_checkout.remove_files, internal)
         visible = {path for path in self._files if not is_internal(path)}
-        if wanted := visible | (opened.file_paths - opened.internal_paths):
-            await self._fetch_versions(opened, wanted)
-        return opened.folder
+        if paths := visible | (open_checkout.file_paths - open_checkout.internal_paths):
+            await self._fetch_versions(open_checkout, paths)
+        return open_checkout.folder
 
     async def publish_changes(self, outcome: Outcome) -> None:
         """Make what the task changed the next version; raises `ToolFailure`, `FileConflict`.
@@ -204,28 +204,33 @@ class TaskFiles:
     def _find_hint(self, error: ErrorObject) -> str | None:
         folder = self._workspaces.find_organization_folder(self._call.site)
         if error.kind in _HINTED_KINDS:
-            named = [
+            organization_names = [
                 name for name in self._missed if folder is not None and _is_file(folder / name)
             ]
-            if named:
-                return f"a file of the organization is named {ORGANIZATION_PREFIX}{named[0]}"
-        missed = [name for name in self._missed if not is_internal(name)]
+            if organization_names:
+                return (
+                    "a file of the organization is named "
+                    f"{ORGANIZATION_PREFIX}{organization_names[0]}"
+                )
+        missed_names = [name for name in self._missed if not is_internal(name)]
         # Who looks a file up by its name says so; code and statements name it in their errors.
-        is_looked_up = bool(missed) and error.kind == "not_found"
-        missing = missed[0] if is_looked_up else _find_missing_name(error)
-        if missing is None:
+        is_looked_up = bool(missed_names) and error.kind == "not_found"
+        missing_name = missed_names[0] if is_looked_up else _find_missing_name(error)
+        if missing_name is None:
             return None
-        if missing.startswith(ORGANIZATION_PREFIX):
+        if missing_name.startswith(ORGANIZATION_PREFIX):
             return (
                 "statements reach files of the execution: give this one to the task as "
-                f"`inputs: {{rows: {{path: '{missing}'}}}}`, and read it FROM rows"
+                f"`inputs: {{rows: {{path: '{missing_name}'}}}}`, and read it FROM rows"
             )
         visible = sorted(path for path in self._files if not is_internal(path))
-        more = len(visible) - _FILES_NAMED_MAX
-        shown = ", ".join(visible[:_FILES_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+        unnamed_count = len(visible) - _FILES_NAMED_MAX
+        names_text = ", ".join(visible[:_FILES_NAMED_MAX]) + (
+            f" and {unnamed_count} more" if unnamed_count > 0 else ""
+        )
         return (
-            f"tasks find the files of their execution, which has {shown or 'none'}: take this one "
-            f"along with `noetl run FILE --file {missing}`"
+            f"tasks find the files of their execution, which has {names_text or 'none'}: take "
+            f"this one along with `noetl run FILE --file {missing_name}`"
         )
 
     async def _open_checkout(self, *, is_latest: bool) -> Checkout:
@@ -271,20 +276,20 @@ class TaskFiles:
     async def _store_entry(
         self, journal: FileJournal, checkout: Checkout, changes: FolderChanges, outcome: Outcome
     ) -> JournalEntry:
-        described: list[FileChange] = [
+        file_changes: list[FileChange] = [
             FileChange(path=path, is_removed=True) for path in changes.removed
         ]
         with _translate_file_errors():
             await file_chunks.store_files(checkout, changes.contents, self._payloads)
         for path, content in changes.contents.items():
-            described.append(await journal.describe_change(path, content))
+            file_changes.append(await journal.describe_change(path, content))
         entry = JournalEntry(
             sequence=0,
             key=self._call.attempt_key,
             writer=self._entry_writer,
             base=self._base,
             written_at=self._workspaces.clock.now(),
-            changes=tuple(described),
+            changes=tuple(file_changes),
         )
         has_data = outcome.data is not UNSET
         stored_outcome = StoredOutcome(
@@ -307,19 +312,23 @@ class TaskFiles:
 
     def _check_places(self, changes: FolderChanges, files: Files) -> None:
         """Refuse a file in the place of a folder, and a folder in that of a file."""
-        left = {path: version for path, version in files.items() if path not in changes.removed}
-        places = left.keys() | changes.contents.keys()
-        new = changes.contents.keys() - files.keys()
-        for path in sorted(new):
+        remaining_files = {
+            path: version for path, version in files.items() if path not in changes.removed
+        }
+        places = remaining_files.keys() | changes.contents.keys()
+        new_paths = changes.contents.keys() - files.keys()
+        for path in sorted(new_paths):
             for folder in list_parent_folders(path):
                 if folder in places:
-                    raise self._build_conflict(folder, left.get(folder))
+                    raise self._build_conflict(folder, remaining_files.get(folder))
         # Only new files can have taken the place of a folder.
         folders = (
-            {folder: path for path in left for folder in list_parent_folders(path)} if new else {}
+            {folder: path for path in remaining_files for folder in list_parent_folders(path)}
+            if new_paths
+            else {}
         )
-        for path in sorted(new & folders.keys()):
-            raise self._build_conflict(path, left[folders[path]])
+        for path in sorted(new_paths & folders.keys()):
+            raise self._build_conflict(path, remaining_files[folders[path]])
 
     def _build_conflict(self, path: str, latest: FileVersion | None) -> FileConflict:
         other = "another step" if latest is None else str(latest.writer)

@@ -18,7 +18,7 @@ class Check:
     title: str
     inspected: int = 0
     wrong: int = 0
-    shown: list[str] = field(default_factory=list)
+    first_differences: list[str] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -29,14 +29,14 @@ class Check:
     def record_difference(self, text: str) -> None:
         """Record one difference."""
         self.wrong += 1
-        if len(self.shown) < SHOWN_MAX:
-            self.shown.append(text)
+        if len(self.first_differences) < SHOWN_MAX:
+            self.first_differences.append(text)
 
-    def expect_equal(self, what: str, found: object, expected: object) -> None:
+    def expect_equal(self, subject: str, value: object, expected: object) -> None:
         """Look at one thing and compare it."""
         self.inspected += 1
-        if found != expected:
-            self.record_difference(f"{what}: {found}, expected {expected}")
+        if value != expected:
+            self.record_difference(f"{subject}: {value}, expected {expected}")
 
     def require_condition(self, *, holds: bool, otherwise: str) -> None:
         """Look at one thing that must hold."""
@@ -52,7 +52,7 @@ class Check:
             "passed": self.has_passed,
             "inspected": self.inspected,
             "differences": self.wrong,
-            "first_differences": self.shown,
+            "first_differences": self.first_differences,
             "notes": self.notes,
         }
 

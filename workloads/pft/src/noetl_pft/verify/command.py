@@ -124,6 +124,6 @@ def _print_verdict(verdict: RunVerdict) -> None:
     console = Console()
     console.print(table)
     for check in verdict.checks:
-        for line in check.shown:
+        for line in check.first_differences:
             console.print(f"{check.name}: {line}", markup=False, highlight=False)
     console.print("passed" if verdict.has_passed else "[red]NOT passed[/]")

@@ -41,13 +41,17 @@ def check_frames_asked(
     rows: dict[str, set[str]] = defaultdict(set)
     for unit, frame in frame_of_unit.items():
         rows[events.get_root_frame(frame)].add(unit)
-    asked: dict[str, set[str]] = defaultdict(set)
+    units_by_frame: dict[str, set[str]] = defaultdict(set)
     for frame, units in requests.units_of_frame.items():
-        asked[events.get_root_frame(frame)] |= units
-    for frame in rows.keys() | asked.keys():
-        check.inspected += len(rows[frame] | asked[frame])
-        for unit in sorted(rows[frame] ^ asked[frame]):
-            side = "asked but not stamped" if unit in asked[frame] else "stamped but not asked"
+        units_by_frame[events.get_root_frame(frame)] |= units
+    for frame in rows.keys() | units_by_frame.keys():
+        check.inspected += len(rows[frame] | units_by_frame[frame])
+        for unit in sorted(rows[frame] ^ units_by_frame[frame]):
+            side = (
+                "asked but not stamped"
+                if unit in units_by_frame[frame]
+                else "stamped but not asked"
+            )
             check.record_difference(f"frame {frame}: {unit} {side}")
     return check
 
@@ -60,10 +64,10 @@ def check_successors(target: TargetTables, expected: ExpectedRun) -> Check:
         for row in target.page_work
     }
     for kind in model.PAGED:
-        for (facility, name), wanted in expected.units[kind].items():
+        for (facility, name), expected_unit in expected.units[kind].items():
             page = int(name.rpartition("/")[2])
             saved = target.saved[kind].get((facility, name))
-            for successor in _list_successors(wanted.patient, kind, page, expected):
+            for successor in _list_successors(expected_unit.patient, kind, page, expected):
                 row = created.get((facility, successor))
                 enqueued_at = row and row.created_at
                 saved_at = saved and saved.saved_at

@@ -53,12 +53,12 @@ def check_step_entries(events: EventLog, terms: RunTerms) -> Check:
     """E2: every step was entered as often as the playbook says."""
     check = Check("E2", "entries per step")
     if terms.variant == "c":
-        wanted = dict.fromkeys(_ONCE_IN_C, 1)
+        entries_by_step = dict.fromkeys(_ONCE_IN_C, 1)
     else:
-        wanted = dict.fromkeys(_ONCE, 1) | dict.fromkeys(_PER_FACILITY, terms.facilities)
+        entries_by_step = dict.fromkeys(_ONCE, 1) | dict.fromkeys(_PER_FACILITY, terms.facilities)
     counter = Counter(e.step for e in events.events if e.kind == event_log.STEP_ENTER)
-    for step in sorted(wanted.keys() | {str(s) for s in counter}):
-        check.expect_equal(f"entries of {step}", counter[step], wanted.get(step, 0))
+    for step in sorted(entries_by_step.keys() | {str(s) for s in counter}):
+        check.expect_equal(f"entries of {step}", counter[step], entries_by_step.get(step, 0))
     return check
 
 

@@ -82,10 +82,10 @@ class EventLog:
 
     def get_root_frame(self, frame: str) -> str:
         """Return the first frame of a chain of continuations."""
-        seen = {frame}
-        while (entry := self.frames.get(frame)) and entry.parent and entry.parent not in seen:
+        frames = {frame}
+        while (entry := self.frames.get(frame)) and entry.parent and entry.parent not in frames:
             frame = entry.parent
-            seen.add(frame)
+            frames.add(frame)
         return frame
 
     def count_repeats_by_root(self) -> dict[str, int]:

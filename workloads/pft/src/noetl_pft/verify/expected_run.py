@@ -51,9 +51,9 @@ def build_expected_run(scale: Scale, *, with_details: bool) -> ExpectedRun:
             f: model.count_facility_totals(scale, f) for f in range(1, scale.facilities + 1)
         },
         digest=model.digest_set(
-            (facility, name, wanted.mark.hex())
+            (facility, name, expected_unit.mark.hex())
             for of_kind in units.values()
-            for (facility, name), wanted in of_kind.items()
+            for (facility, name), expected_unit in of_kind.items()
         ),
         pinned=pins.get((scale.facilities, scale.patients)),
     )

@@ -61,21 +61,21 @@ def read_request_ledger(folder: Path) -> RequestSummary:
 
 def _read_file(path: Path, request_summary: RequestSummary) -> None:
     pending: dict[int, dict[str, Any]] = {}
-    seen: set[int] = set()
-    asked = ended = 0
+    numbers: set[int] = set()
+    asked_count = ended_count = 0
     with path.open("rb") as file:
         for line in file:
             entry = _parse_line(path, line)
             number = entry["number"]
             if entry["at"] == "asked":
-                asked += 1
-                if number in seen:
+                asked_count += 1
+                if number in numbers:
                     request_summary.faults_in_numbers.append(f"{path.name}: number {number} twice")
-                seen.add(number)
+                numbers.add(number)
                 pending[number] = entry
                 _note_asked(entry, request_summary)
             else:
-                ended += 1
+                ended_count += 1
                 request = pending.pop(number, None)
                 if request is None:
                     request_summary.faults_in_numbers.append(
@@ -85,24 +85,26 @@ def _read_file(path: Path, request_summary: RequestSummary) -> None:
                 _note_end(request, entry["outcome"], request_summary)
     for request in pending.values():
         _note_end(request, "aborted", request_summary)
-    _check_numbers(path, request_summary, seen, (asked, ended))
+    _check_numbers(path, request_summary, numbers, (asked_count, ended_count))
 
 
 def _check_numbers(
-    path: Path, request_summary: RequestSummary, seen: set[int], counted: tuple[int, int]
+    path: Path, request_summary: RequestSummary, numbers: set[int], line_counts: tuple[int, int]
 ) -> None:
-    gaps = sorted(set(range(1, max(seen, default=0) + 1)) - seen)
+    gaps = sorted(set(range(1, max(numbers, default=0) + 1)) - numbers)
     request_summary.faults_in_numbers += [
         f"{path.name}: number {number} is missing" for number in gaps
     ]
     try:
-        promised = _COUNTS.unpack(path.with_suffix(".count").read_bytes())
+        promised_counts = _COUNTS.unpack(path.with_suffix(".count").read_bytes())
     except (OSError, struct.error) as problem:
         raise WitnessError(f"the counts of {path} are unreadable: {problem}") from problem
-    for name, has, promised_count in zip(("asked", "ended"), counted, promised, strict=True):
-        if has != promised_count:
+    for name, line_count, promised_count in zip(
+        ("asked", "ended"), line_counts, promised_counts, strict=True
+    ):
+        if line_count != promised_count:
             request_summary.faults_in_numbers.append(
-                f"{path.name}: {has} {name} lines, {promised_count} were written"
+                f"{path.name}: {line_count} {name} lines, {promised_count} were written"
             )
 
 

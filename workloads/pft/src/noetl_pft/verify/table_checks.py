@@ -34,10 +34,10 @@ def check_last_pages(target: TargetTables, expected: ExpectedRun) -> Check:
     """D3: the last page, and no other, is marked as the last."""
     check = Check("D3", "is_last_page is true exactly on last pages")
     for kind in model.PAGED:
-        for key, wanted in expected.units[kind].items():
+        for key, expected_unit in expected.units[kind].items():
             saved = target.saved[kind].get(key)
             if saved is not None:
-                check.expect_equal(f"{key[1]} is_last_page", saved.is_last, wanted.is_last)
+                check.expect_equal(f"{key[1]} is_last_page", saved.is_last, expected_unit.is_last)
     return check
 
 
@@ -105,14 +105,14 @@ def check_queue_rows(target: TargetTables, expected: ExpectedRun, terms: RunTerm
 def check_provenance(target: TargetTables, terms: RunTerms) -> Check:
     """D8: everything in the tables belongs to this run."""
     check = Check("D8", "every row bears this execution; the run row is this run's")
-    wanted = {
+    expected_row = {
         "execution_id": terms.execution,
         "run_nonce": terms.nonce,
         "variant": terms.variant,
         "facilities": terms.facilities,
         "patients": terms.patients,
     }
-    check.expect_equal("pft_test_run", target.runs, [wanted])
+    check.expect_equal("pft_test_run", target.runs, [expected_row])
     for units in target.saved.values():
         for (_, name), unit in units.items():
             check.require_condition(
@@ -153,7 +153,7 @@ def check_playbook_records(target: TargetTables, expected: ExpectedRun, terms: R
     rows = {int(row["facility"]): row for row in target.validation}
     check.expect_equal("validation rows", sorted(rows), sorted(expected.by_facility))
     for facility, totals in expected.by_facility.items():
-        wanted = {
+        expected_counts = {
             **{f"{kind}_done": count for kind, count in totals.pages.items()},
             "demographics_done": totals.people,
             "assessments_queue_done": totals.people,
@@ -162,7 +162,11 @@ def check_playbook_records(target: TargetTables, expected: ExpectedRun, terms: R
             "total_expected": totals.unit_count,
         }
         row = rows.get(facility, {})
-        check.expect_equal(f"facility {facility}", {name: row.get(name) for name in wanted}, wanted)
+        check.expect_equal(
+            f"facility {facility}",
+            {name: row.get(name) for name in expected_counts},
+            expected_counts,
+        )
     active = [row["facility"] for row in target.facilities if row["active"]]
     check.expect_equal("active facilities", active, [])
     facilities = sorted(expected.by_facility)
@@ -190,19 +194,19 @@ def check_set_digest(target: TargetTables, expected: ExpectedRun) -> Check:
 
 
 def _compare_sets(check: Check, target: TargetTables, expected: ExpectedRun, kind: str) -> None:
-    saved, wanted = target.saved[kind], expected.units[kind]
+    saved, expected_units = target.saved[kind], expected.units[kind]
     check.inspected += len(saved)
-    for facility, name in wanted.keys() - saved.keys():
+    for facility, name in expected_units.keys() - saved.keys():
         check.record_difference(f"missing: {name} of facility {facility}")
-    for facility, name in saved.keys() - wanted.keys():
+    for facility, name in saved.keys() - expected_units.keys():
         check.record_difference(f"surplus: {name} of facility {facility}")
 
 
 def _compare_payloads(check: Check, target: TargetTables, expected: ExpectedRun, kind: str) -> None:
-    wanted = expected.units[kind]
+    expected_units = expected.units[kind]
     for key, unit in target.saved[kind].items():
-        if key in wanted:
-            same = unit.mark == wanted[key].mark
+        if key in expected_units:
+            same = unit.mark == expected_units[key].mark
             check.require_condition(
                 holds=same, otherwise=f"{key[1]}: the payload is not the model's"
             )
@@ -217,10 +221,10 @@ def _list_all_units(expected: ExpectedRun) -> list[tuple[int, str, ExpectedUnit]
 
 
 def _build_row_key(facility: int, name: str, patient: int) -> tuple[int, str, int, str]:
-    kind, _, rest = name.partition("/")
+    kind, _, unit_place = name.partition("/")
     if kind == "mds":
-        return facility, kind, patient, rest
-    return facility, kind, patient, "" if kind == "demographics" else rest.partition("/")[2]
+        return facility, kind, patient, unit_place
+    return facility, kind, patient, "" if kind == "demographics" else unit_place.partition("/")[2]
 
 
 def _is_row_done(row: QueueRow) -> bool:

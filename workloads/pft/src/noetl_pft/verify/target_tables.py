@@ -144,7 +144,7 @@ async def _read_saved(
     return units
 
 
-def _check_row_count(name: str, read: int, counts: asyncpg.Record | None) -> None:
-    counted = counts[name] if counts is not None else -1
-    if read != counted:
-        raise WitnessError(f"table of {name}: {read} rows were read, {counted} are there")
+def _check_row_count(name: str, row_count: int, counts: asyncpg.Record | None) -> None:
+    stored_count = counts[name] if counts is not None else -1
+    if row_count != stored_count:
+        raise WitnessError(f"table of {name}: {row_count} rows were read, {stored_count} are there")

@@ -163,12 +163,12 @@ class RawFloor:
         todo = iter(items)
         rows: list[Row] = []
 
-        async def copy_rows(least: int) -> None:
+        async def copy_rows(rows_min: int) -> None:
             async with self._copying:
-                if len(rows) >= least:
-                    taken, rows[:] = rows[:], []
+                if len(rows) >= rows_min:
+                    batch, rows[:] = rows[:], []
                     await self._db.copy_records_to_table(
-                        f"pft_test_{table}", records=taken, columns=columns
+                        f"pft_test_{table}", records=batch, columns=columns
                     )
 
         async def fetch_items() -> None:

@@ -208,11 +208,11 @@ def _build_message_columns(message: NewMessage) -> event_rows.Columns:
     )
 
 
-def _build_settled_columns(settled: SettledRequest) -> event_rows.Columns:
+def _build_settled_columns(settled_request: SettledRequest) -> event_rows.Columns:
     """Split what names a request into the values of a `noetl.settled_request`."""
     return (
-        settled.request_id,
-        int(settled.execution_id),
-        settled.tenant_id,
-        settled.organization_id,
+        settled_request.request_id,
+        int(settled_request.execution_id),
+        settled_request.tenant_id,
+        settled_request.organization_id,
     )

@@ -46,7 +46,7 @@ class PostgresLineage:
                 tenant_id=TenantId(record["tenant_id"]),
                 organization_id=OrganizationId(record["organization_id"]),
                 head=record["head"],
-                kept=record["kept"],
+                kept_version=record["kept"],
                 state=record["state"],
             )
             for record in rows
@@ -65,13 +65,13 @@ class PostgresLineage:
         key = int(behind.execution_id)
         versions, ordinals = [row.version for row in rows], [row.ordinal for row in rows]
         async with self._database.open_transaction() as transaction:
-            moved = await transaction.fetch_rows(
-                _QUERIES["move"], key, behind.kept, until, lineage_version, state
+            moved_rows = await transaction.fetch_rows(
+                _QUERIES["move"], key, behind.kept_version, until, lineage_version, state
             )
-            if not moved:
+            if not moved_rows:
                 return False
             await transaction.execute_statement(
-                _QUERIES["remove_others"], key, behind.kept, until, versions, ordinals
+                _QUERIES["remove_others"], key, behind.kept_version, until, versions, ordinals
             )
             await transaction.execute_statement(
                 _QUERIES["keep"],

@@ -36,8 +36,10 @@ class PostgresRequests:
 
     async def redrive_requests(self, *, older_than_s: float, requests_max: int) -> int:
         """Send requests again that no planner has settled; return how many."""
-        sent: int = await self._database.get_value(_QUERIES["redrive"], older_than_s, requests_max)
-        return sent
+        request_count: int = await self._database.get_value(
+            _QUERIES["redrive"], older_than_s, requests_max
+        )
+        return request_count
 
     async def forget_requests(self, *, settled_for_s: float, requests_max: int) -> int:
         """Delete requests of the reaper that were settled so long ago; return how many.
@@ -77,14 +79,14 @@ class PostgresRequests:
 
     async def deliver_message(self, letter_id: int, *, open_wait: str, request: Request) -> bool:
         """Deliver an inbox message to a waiting command; False if it was delivered before."""
-        handed: bool = await self._database.get_value(
+        is_delivered: bool = await self._database.get_value(
             _QUERIES["hand_over"],
             letter_id,
             open_wait,
             # A letter is handed over once, and its request needs no key.
             *event_rows.build_request_columns(request)[:-1],
         )
-        return handed
+        return is_delivered
 
     async def list_matches(self, *, matches_max: int) -> list[InboxMatch]:
         """Return undelivered inbox messages for which a command waits."""

@@ -60,16 +60,16 @@ class PostgresProjections:
         if not positions:
             return []
         ordered = sorted((int(execution), *move) for execution, move in positions.items())
-        written = list_latest_rows(rows, of=positions.keys())
+        rows_by_surface = list_latest_rows(rows, of=positions.keys())
         moved_rows = await self._database.fetch_rows(
             _APPLY,
             shard,
             *([item[place] for item in ordered] for place in range(3)),
-            *(_to_storable(written[surface]) for surface in KEY_BY_SURFACE),
+            *(_to_storable(rows_by_surface[surface]) for surface in KEY_BY_SURFACE),
             list(results),
         )
-        moved = {str(record["execution_id"]) for record in moved_rows}
-        return [execution for execution in positions if execution not in moved]
+        moved_executions = {str(record["execution_id"]) for record in moved_rows}
+        return [execution for execution in positions if execution not in moved_executions]
 
     async def list_executions_behind(
         self,
@@ -108,9 +108,11 @@ class PostgresProjections:
         frames_max: int,
     ) -> tuple[list[dict[str, Any]], int]:
         """Return a window of an execution's frames in key order, and how many there are."""
-        chosen = (int(execution_id), None if stage_id is None else int(stage_id), status)
-        total = await self._database.get_value(_QUERIES["count_frames"], *chosen)
-        rows = await self._database.fetch_rows(_QUERIES["list_frames"], *chosen, offset, frames_max)
+        frame_filter = (int(execution_id), None if stage_id is None else int(stage_id), status)
+        total = await self._database.get_value(_QUERIES["count_frames"], *frame_filter)
+        rows = await self._database.fetch_rows(
+            _QUERIES["list_frames"], *frame_filter, offset, frames_max
+        )
         return [record_to_row(record) for record in rows], total
 
     async def bin_frames(self, execution_id: ExecutionId, *, bins_max: int) -> list[FrameBin]:
@@ -137,16 +139,18 @@ class PostgresProjections:
     ) -> int:
         """Replace all of one execution's rows and its position, unless it is further already."""
         async with self._database.open_transaction() as transaction:
-            held = await transaction.fetch_rows(_QUERIES["hold_position"], int(execution_id), shard)
-            stored_version: int = held[0]["version"]
+            position_rows = await transaction.fetch_rows(
+                _QUERIES["hold_position"], int(execution_id), shard
+            )
+            stored_version: int = position_rows[0]["version"]
             if stored_version > version:
                 return stored_version
-            for surface, new in list_latest_rows(rows, of={execution_id}).items():
+            for surface, latest_rows in list_latest_rows(rows, of={execution_id}).items():
                 await transaction.execute_statement(_QUERIES[f"clear_{surface}"], int(execution_id))
-                if new:
+                if latest_rows:
                     upsert = _QUERIES[f"upsert_{surface}"]
                     await transaction.execute_statement(
-                        upsert, _to_storable(new), [int(execution_id)]
+                        upsert, _to_storable(latest_rows), [int(execution_id)]
                     )
             await result_refs.replace_results(transaction, execution_id, results)
             await transaction.execute_statement(
@@ -312,18 +316,18 @@ def _build_apply_query() -> str:
     statements = {surface: _QUERIES[f"upsert_{surface}"] for surface in KEY_BY_SURFACE}
     statements["result_ref"] = result_refs.WRITE
     for place, (surface, statement) in enumerate(statements.items(), start=_SURFACES_FROM):
-        written = statement.removesuffix(";")
-        for parameter, meant in (("$1::", f"${place}::"), ("$2::", _MOVED)):
-            assert written.count(parameter) == 1, surface
-            written = written.replace(parameter, meant)
-        parts.append(f"written_{surface} as (\n{written}\n),\n")
+        surface_statement = statement.removesuffix(";")
+        for parameter, replacement in (("$1::", f"${place}::"), ("$2::", _MOVED)):
+            assert surface_statement.count(parameter) == 1, surface
+            surface_statement = surface_statement.replace(parameter, replacement)
+        parts.append(f"written_{surface} as (\n{surface_statement}\n),\n")
     return _QUERIES["apply"].replace(_SURFACES, "".join(parts))
 
 
-def _to_storable(found: list[Mapping[str, Any]]) -> Any:
+def _to_storable(plain_rows: list[Mapping[str, Any]]) -> Any:
     """Encode rows; only text that PostgreSQL cannot store is decoded and has its NULs replaced."""
-    text = codec.encode_text(found)
-    return codec.decode_json(event_rows.replace_nul(text)) if "\\u0000" in text else found
+    text = codec.encode_text(plain_rows)
+    return codec.decode_json(event_rows.replace_nul(text)) if "\\u0000" in text else plain_rows
 
 
 def _check_surface(surface: str) -> str:

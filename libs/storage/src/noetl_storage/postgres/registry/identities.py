@@ -7,7 +7,12 @@ import asyncpg
 
 from noetl_contracts import codec
 from noetl_contracts.identity.actors import Actor, ActorKind
-from noetl_contracts.identity.quotas import RunningCount, TenantQuota, TenantUsage
+from noetl_contracts.identity.quotas import (
+    RunningCount,
+    StoredBytes,
+    TenantQuota,
+    TenantUsage,
+)
 from noetl_contracts.identity.role_bindings import (
     ApiKey,
     PersonGroups,
@@ -144,6 +149,10 @@ class PostgresIdentities:
         """Tell whether there is an API key that was not revoked."""
         return bool(await self._database.get_value(_QUERIES["has_any_key"]))
 
+    async def has_tenant(self, tenant_id: TenantId) -> bool:
+        """Tell whether anything is kept for a tenant: roles, playbooks, runs, a quota, records."""
+        return bool(await self._database.get_value(_QUERIES["has_tenant"], tenant_id))
+
 
 class PostgresQuotas:
     """Keeps what tenants may use."""
@@ -157,7 +166,11 @@ class PostgresQuotas:
             await self._database.execute_statement(_QUERIES["remove_quota"], quota.tenant_id)
         else:
             await self._database.execute_statement(
-                _QUERIES["put_quota"], quota.tenant_id, quota.running_max, quota.calls_per_s
+                _QUERIES["put_quota"],
+                quota.tenant_id,
+                quota.running_max,
+                quota.calls_per_s,
+                quota.stored_bytes_max,
             )
 
     async def find_quota(self, tenant_id: TenantId) -> TenantQuota | None:
@@ -173,6 +186,22 @@ class PostgresQuotas:
             _QUERIES["list_usage"], tenant_id, after, tenants_max
         )
         return [_build_usage(row) for row in rows]
+
+    async def find_stored(self, tenant_id: TenantId) -> StoredBytes | None:
+        """Return what a tenant was counted to store; None where nobody has counted it."""
+        row = await self._database.find_row(_QUERIES["find_stored"], tenant_id)
+        return None if row is None else codec.convert_value(dict(row), StoredBytes)
+
+    async def list_bounded_tenants(self) -> list[TenantId]:
+        """Return the tenants whose quota bounds what they store, in order."""
+        rows = await self._database.fetch_rows(_QUERIES["list_bounded_tenants"])
+        return [TenantId(row["tenant_id"]) for row in rows]
+
+    async def put_stored(self, tenant_id: TenantId, stored: StoredBytes) -> None:
+        """Keep what a tenant stores, instead of what was counted before."""
+        await self._database.execute_statement(
+            _QUERIES["put_stored"], tenant_id, stored.stored_bytes, stored.counted_at
+        )
 
     async def count_running(
         self, tenant_id: TenantId, *, begun: Collection[ExecutionId], running_max: int
@@ -191,8 +220,14 @@ def _build_usage(row: asyncpg.Record) -> TenantUsage:
         tenant_id=TenantId(row["tenant_id"]),
         running_max=row["running_max"],
         calls_per_s=row["calls_per_s"],
+        stored_bytes_max=row["stored_bytes_max"],
     )
-    return TenantUsage(quota=quota, running=row["running"])
+    stored = (
+        None
+        if row["counted_at"] is None
+        else StoredBytes(stored_bytes=row["stored_bytes"], counted_at=row["counted_at"])
+    )
+    return TenantUsage(quota=quota, running=row["running"], stored=stored)
 
 
 def _build_binding(row: asyncpg.Record) -> RoleBinding:

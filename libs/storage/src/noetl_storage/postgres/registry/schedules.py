@@ -89,7 +89,7 @@ class PostgresSchedules:
         request: Request,
     ) -> ExecutionId | None:
         """Ask for an execution and move on; None when the schedule is no longer as it was read."""
-        begun = await self._database.get_value(
+        execution_number = await self._database.get_value(
             _QUERIES["fire"],
             int(schedule.schedule_id),
             schedule.revision,
@@ -98,22 +98,22 @@ class PostgresSchedules:
             nominal_at,
             *event_rows.build_request_columns(request),
         )
-        return None if begun is None else ExecutionId(str(begun))
+        return None if execution_number is None else ExecutionId(str(execution_number))
 
     async def skip_times(self, schedule: Schedule, *, next_at: datetime | None) -> bool:
         """Move on without an execution; False when the schedule is no longer as it was read."""
-        moved = await self._database.get_value(
+        moved_id = await self._database.get_value(
             _QUERIES["pass_over"],
             int(schedule.schedule_id),
             schedule.revision,
             schedule.next_at,
             next_at,
         )
-        return moved is not None
+        return moved_id is not None
 
 
 def _build_schedule(row: asyncpg.Record) -> Schedule:
-    begun = row["last_execution_id"]
+    last_execution_number = row["last_execution_id"]
     return Schedule(
         schedule_id=str(row["schedule_id"]),
         tenant_id=TenantId(row["tenant_id"]),
@@ -131,6 +131,8 @@ def _build_schedule(row: asyncpg.Record) -> Schedule:
         revision=row["revision"],
         next_at=row["next_at"],
         last_at=row["last_at"],
-        last_execution_id=None if begun is None else ExecutionId(str(begun)),
+        last_execution_id=None
+        if last_execution_number is None
+        else ExecutionId(str(last_execution_number)),
         actor=event_rows.read_actor_column(row["actor"]),
     )

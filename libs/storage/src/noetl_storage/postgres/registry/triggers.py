@@ -61,7 +61,7 @@ class PostgresTriggers:
         self, trigger: Trigger, message_key: str, execution_id: ExecutionId, *, unasked_s: float
     ) -> ExecutionId | None:
         """Claim a place for a message's execution; None while all are taken."""
-        held = await self._database.get_value(
+        execution_number = await self._database.get_value(
             _QUERIES["claim_place"],
             trigger.tenant_id,
             trigger.organization_id,
@@ -70,7 +70,7 @@ class PostgresTriggers:
             int(execution_id),
             unasked_s,
         )
-        return None if held is None else ExecutionId(str(held))
+        return None if execution_number is None else ExecutionId(str(execution_number))
 
     async def release_place(self, trigger: Trigger, message_key: str) -> None:
         """Give the place of a message back; what is not there is no error."""

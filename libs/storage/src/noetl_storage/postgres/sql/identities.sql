@@ -109,12 +109,25 @@ select exists (
     where revoked_at is null and (expires_at is null or expires_at > now())
 );
 
+-- name: has_tenant :one
+-- Whether anything is kept for tenant $1. Earlier releases recorded no administration.
+select
+    exists (select from noetl.administration_event where tenant_id = $1)
+    or exists (select from noetl.role_binding where tenant_id = $1)
+    or exists (select from noetl.tenant_quota where tenant_id = $1)
+    or exists (select from noetl.catalog where tenant_id = $1)
+    or exists (select from noetl.execution where tenant_id = $1);
+
 -- name: put_quota :exec
 -- Keep what tenant $1 may use at most, instead of what it might before.
-insert into noetl.tenant_quota (tenant_id, running_max, calls_per_s)
-values ($1, $2, $3)
+insert into noetl.tenant_quota (tenant_id, running_max, calls_per_s, stored_bytes_max)
+values ($1, $2, $3, $4)
 on conflict (tenant_id) do update
-set running_max = excluded.running_max, calls_per_s = excluded.calls_per_s, changed_at = now();
+set
+    running_max = excluded.running_max,
+    calls_per_s = excluded.calls_per_s,
+    stored_bytes_max = excluded.stored_bytes_max,
+    changed_at = now();
 
 -- name: remove_quota :exec
 -- Bound tenant $1 no more.
@@ -123,15 +136,43 @@ where tenant_id = $1;
 
 -- name: find_quota :one
 -- What tenant $1 may use at most.
-select tenant_id, running_max, calls_per_s
+select tenant_id, running_max, calls_per_s, stored_bytes_max
 from noetl.tenant_quota
 where tenant_id = $1;
+
+-- name: find_stored :one
+-- What tenant $1 was counted to store.
+select stored_bytes, counted_at
+from noetl.tenant_storage
+where tenant_id = $1;
+
+-- name: list_bounded_tenants :many
+-- The tenants whose quota bounds what they store.
+select tenant_id
+from noetl.tenant_quota
+where stored_bytes_max is not null
+order by tenant_id collate "C";
+
+-- name: put_stored :exec
+-- Keep that tenant $1 stored $2 bytes at $3.
+insert into noetl.tenant_storage (tenant_id, stored_bytes, counted_at)
+values ($1, $2, $3)
+on conflict (tenant_id) do update
+set stored_bytes = excluded.stored_bytes, counted_at = excluded.counted_at;
 
 -- name: list_usage :many
 -- What tenants may use and how many of their executions have not ended: of tenant $1 or else of
 -- all that have a quota, those after $2 by name, at most $3.
-select q.tenant_id, q.running_max, q.calls_per_s, coalesce(b.running, 0)::integer as running
+select
+    q.tenant_id,
+    q.running_max,
+    q.calls_per_s,
+    q.stored_bytes_max,
+    s.stored_bytes,
+    s.counted_at,
+    coalesce(b.running, 0)::integer as running
 from noetl.tenant_quota as q
+left join noetl.tenant_storage as s on s.tenant_id = q.tenant_id
 left join (
     select e.tenant_id, count(*) as running
     from noetl.execution as e

@@ -174,6 +174,7 @@ def _build_entry(
 async def get_playbook_entry(services: ApiServices, path: str, version: int | None) -> CatalogEntry:
     """Return a registered version; raises a 404 that names what was probably meant."""
     wanted = path.strip("/")
+    services.check_seen_path(wanted)
     entry = None
     if services.covers_path(wanted):
         entry = await services.playbooks.catalog.find_playbook(

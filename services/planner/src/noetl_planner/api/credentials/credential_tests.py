@@ -18,9 +18,13 @@ from noetl_planner.api.credentials import credentials
 from noetl_planner.api.executions import end_wait, start_requests
 from noetl_planner.api.executions.fast_path import PREFER_LENGTH_MAX
 from noetl_planner.api.http import problems
-from noetl_planner.api.http.gate import build_forbidden_error
 from noetl_planner.api.http.problems import AnyRequest
-from noetl_planner.api.http.services import ApiServices, RequestScope, Services
+from noetl_planner.api.http.services import (
+    ApiServices,
+    RequestScope,
+    Services,
+    build_forbidden_error,
+)
 from noetl_planner.api.lookup import views
 from noetl_planner.identity.permissions import Permission
 

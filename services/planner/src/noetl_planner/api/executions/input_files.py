@@ -51,6 +51,7 @@ class StoredChunk(Struct, frozen=True, kw_only=True):
 @post("/files/chunks", status_code=HTTP_200_OK, tags=["executions"])
 async def take_chunk(services: Services, request: Request[Any, Any, Any]) -> StoredChunk:
     """Store a chunk of a file that a run will take with it: the bytes as the body."""
+    await services.admission.quota_board.check_stored(services.tenant_id)
     return StoredChunk(digest=await store_chunk(services, await request.body()))
 
 

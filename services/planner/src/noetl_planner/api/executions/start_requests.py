@@ -140,7 +140,7 @@ async def _execute_entry(
     input_checks.check_inputs(entry, inputs)
     input_checks.check_required_inputs(entry, inputs)
     states.check_backfill(entry, body.backfill)
-    workload, workload_ref = await store_inputs(services, inputs)
+    workload, workload_ref = await store_inputs(services, inputs, key=_get_key(body, key))
     fact = ExecutionRequested(
         path=entry.path,
         version=entry.version,
@@ -187,7 +187,7 @@ async def start_playbook(
     if not has_free_names:
         input_checks.check_inputs(entry, inputs)
     input_checks.check_required_inputs(entry, inputs)
-    workload, workload_ref = await store_inputs(services, inputs)
+    workload, workload_ref = await store_inputs(services, inputs, key=key)
     fact = ExecutionRequested(
         path=entry.path,
         version=entry.version,
@@ -213,7 +213,7 @@ async def request_execution(
     flow: str | None = None,
 ) -> views.Accepted:
     """Keep a request for a playbook; `rerun` is taken over, `flow` its correlation id."""
-    workload, workload_ref = await store_inputs(services, inputs)
+    workload, workload_ref = await store_inputs(services, inputs, key=key)
     fact = ExecutionRequested(
         path=entry.path,
         version=entry.version,
@@ -240,7 +240,7 @@ async def begin_execution(
 
     When this process owns the shard, the execution has begun on return.
 
-    Raises a 429 where the tenant's quota is used up.
+    Raises a 429 where the tenant's quota is used up, a 507 where that of its storage is.
     `is_pinned` says that the request names a version. Raises `_UnsureVersionError` when a version
     that is not pinned may not be the latest and the execution does not begin here: the caller
     tries again with the same `execution_id`.
@@ -309,12 +309,20 @@ async def _commit_start(
 
 
 async def store_inputs(
-    services: ApiServices, workload: dict[str, Any]
+    services: ApiServices, workload: dict[str, Any], *, key: str | None
 ) -> tuple[dict[str, Any], PayloadRef | None]:
-    """Store inputs that are large or deeply nested; what is not stored travels with the request."""
+    """Store inputs that are large or deeply nested; what is not stored travels with the request.
+
+    Raises a 507 where the tenant may store nothing, unless the `key` has begun an execution.
+    """
     data = codec.encode_canonical(workload)
     if len(data) <= INLINE_BYTES_MAX and not is_nested_deeper(workload, DEPTH_MAX):
         return workload, None
+    try:
+        await services.admission.quota_board.check_stored(services.tenant_id)
+    except QuotaExceededError:
+        if await _find_keyed_execution(services, key) is None:
+            raise
     return {}, await services.payloads.put_payload(
         data, media_type=JSON_MEDIA_TYPE, **services.tenant_scope
     )
@@ -414,7 +422,7 @@ async def _answer_earlier(
         execution_requested, fact, is_pinned=is_pinned
     ):
         # Which one is not told to who may not see it.
-        is_told = services.covers_path(execution_requested.path)
+        is_told = services.sees_path(execution_requested.path)
         named = f"execution {execution_id}" if is_told else "an execution"
         raise ApiError(
             HTTPStatus.CONFLICT,

@@ -9,10 +9,11 @@ from msgspec import Struct
 
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger.records import HistoryHead
+from noetl_planner.api.history import cuts
 from noetl_planner.api.history.cuts import Text
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.service_groups import HistoryStores
-from noetl_planner.api.http.services import ApiServices, RequestScope, Services
+from noetl_planner.api.http.services import ApiServices, Services
 from noetl_planner.api.lookup import execution_lookup
 from noetl_replay.audit.chain import ChainDamage, ChainExamination, ChainFinding
 from noetl_storage.ports.errors import HistoryDropped
@@ -55,7 +56,7 @@ async def list_heads(
     limit: Annotated[int, QueryParameter(ge=1, le=HEADS_MAX)] = HEADS_MAX,
 ) -> HeadPage:
     """List where every history ends; kept elsewhere, the list shows what is changed later."""
-    check_owner(services, tenant_id, organization_id)
+    cuts.check_owner(services, tenant_id, organization_id)
     heads = await services.history.audit.list_histories(
         **services.tenant_scope,
         after=None if after is None else execution_lookup.check_execution_id(after),
@@ -79,7 +80,7 @@ async def verify(
     checksum: Annotated[str | None, QueryParameter(pattern="^[0-9a-f]{64}$")] = None,
 ) -> Verdict:
     """Follow the chain of one history, and compare it with a head that was exported before."""
-    check_owner(services, tenant_id, organization_id)
+    cuts.check_owner(services, tenant_id, organization_id)
     checked_id = execution_lookup.check_execution_id(execution_id)
     exported = _build_exported_head(checked_id, version, checksum)
     if await _has_another_owner(services, checked_id):
@@ -187,15 +188,6 @@ def _build_exported_head(
             "an exported head is a version and a checksum", hint="give both, or none"
         )
     return HistoryHead(execution_id=execution_id, version=version, checksum=checksum)
-
-
-def check_owner(scope: RequestScope, tenant_id: str, organization_id: str) -> None:
-    """Serve the planner's own owner alone; raises a 404."""
-    if (tenant_id, organization_id) != (scope.tenant_id, scope.organization_id):
-        raise problems.build_not_found_error(
-            f"this planner has no tenant {tenant_id[:80]!r} with an organization "
-            f"{organization_id[:80]!r}"
-        )
 
 
 def _build_unknown_history_error(execution_id: ExecutionId) -> problems.ApiError:

@@ -8,12 +8,12 @@ from litestar.di import NamedDependency
 from litestar.params import FromQuery, QueryParameter, SkipValidation
 from msgspec import Struct
 
-from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ids import EventId, ExecutionId
 from noetl_contracts.ledger.records import HistoryHead
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.service_groups import HistoryStores
-from noetl_planner.api.http.services import Services
+from noetl_planner.api.http.services import RequestScope, Services
 from noetl_planner.api.lookup import execution_lookup
 from noetl_storage.ports.payload_ports import Owner
 
@@ -35,12 +35,9 @@ async def get_history_head(
 ) -> HistoryHead:
     """Return where a history of this tenant and organization ends; raises a 404 for any other."""
     checked_id = execution_lookup.check_execution_id(execution_id)
-    owner = Owner(tenant_id=TenantId(tenant_id), organization_id=OrganizationId(organization_id))
-    is_ours = (
-        owner
-        == Owner(**services.tenant_scope)
-        == await services.history.audit.find_owner(checked_id)
-    )
+    check_owner(services, tenant_id, organization_id)
+    owner = await services.history.audit.find_owner(checked_id)
+    is_ours = owner == Owner(**services.tenant_scope)
     # The first event says as well whether the history was dropped.
     first = (
         await services.history.audit.read_stored_events(checked_id, events_max=1) if is_ours else []
@@ -54,6 +51,20 @@ async def get_history_head(
         )
     await execution_lookup.check_reach(services, checked_id)
     return head
+
+
+def check_owner(scope: RequestScope, tenant_id: str, organization_id: str) -> None:
+    """Serve the tenant and organization that a request acts in alone; raises a 404.
+
+    Whether there are others is not told: one that does not exist is answered in the same way.
+    """
+    if (tenant_id, organization_id) != (scope.tenant_id, scope.organization_id):
+        raise problems.build_not_found_error(
+            f"this request acts in tenant {scope.tenant_id!r}, organization "
+            f"{scope.organization_id!r}, and asks about tenant {tenant_id[:80]!r}, organization "
+            f"{organization_id[:80]!r}",
+            hint="choose where to act: X-NoETL-Tenant and X-NoETL-Organization, or noetl context",
+        )
 
 
 async def resolve_cut(

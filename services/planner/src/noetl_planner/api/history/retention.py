@@ -8,7 +8,7 @@ from litestar.status_codes import HTTP_200_OK
 from msgspec import Meta, Struct
 
 from noetl_contracts.ids import ExecutionId
-from noetl_planner.api.history import audits
+from noetl_planner.api.history import cuts
 from noetl_planner.api.history.cuts import Text
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.services import ApiServices, Services
@@ -177,7 +177,7 @@ async def _check_history_owner(services: ApiServices, text: str | None) -> Execu
 
 
 def _check_owner(services: ApiServices, tenant_id: str, organization_id: str) -> Owner:
-    audits.check_owner(services, tenant_id, organization_id)
+    cuts.check_owner(services, tenant_id, organization_id)
     return Owner(**services.tenant_scope)
 
 

@@ -12,8 +12,9 @@ from noetl_contracts.errors import Retryable
 from noetl_contracts.identity.actors import Actor, ActorKind, Via
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.lru_cache import LruCache
+from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
-from noetl_planner.api.http.services import ApiServices
+from noetl_planner.api.http.services import ApiServices, build_forbidden_error
 from noetl_planner.identity import denials, route_rules
 from noetl_planner.identity.access_resolver import NoRole
 from noetl_planner.identity.authenticator import Evidence, NotSignedIn
@@ -70,6 +71,8 @@ class Gate:
             return await self._admit_anybody(headers)
         services = await self._find_services(method, path, headers, _get_address(scope))
         access = services.access
+        if services.is_new_tenant:
+            _check_new_tenant(access.tenant_id, method, path)
         if is_counted:
             services.admission.rate_limiter.admit_call(access.principal)
             await services.admission.quota_board.admit_call(access.tenant_id, access.principal)
@@ -102,7 +105,11 @@ class Gate:
         if access.has_permission(permission):
             return services
         if rule.reach is Reach.PATHS and access.has_permission_somewhere(permission):
-            return structs.replace(services, path_prefixes=access.list_path_prefixes(permission))
+            return structs.replace(
+                services,
+                path_prefixes=access.list_path_prefixes(permission),
+                permission=permission,
+            )
         await self._record_denial(
             access.principal.build_actor(), access, f"{method} {path}", str(permission)
         )
@@ -126,8 +133,10 @@ class Gate:
             await self._record_unknown(address, f"{method} {path}", refusal.code)
             raise _build_unauthorized_error(refusal) from refusal
         except NoRole as refusal:
+            await self._record_no_role(refusal, f"{method} {path}")
             raise _build_forbidden_place_error(refusal) from refusal
-        if is_remembered:
+        # That there is no such tenant may be over with the next request.
+        if is_remembered and not services.is_new_tenant:
             self._remember_services(key, services)
         return services
 
@@ -146,7 +155,9 @@ class Gate:
             tenant=_read_name(headers, _TENANT),
             organization=_read_name(headers, _ORGANIZATION),
         )
-        return bind_services(self._services, access)
+        services = bind_services(self._services, access)
+        is_new = principal.has_all_roles and not await self._services.has_tenant(access.tenant_id)
+        return structs.replace(services, is_new_tenant=True) if is_new else services
 
     def _remember_services(self, key: _Key, services: ApiServices) -> None:
         until = monotonic() + REMEMBERED_S
@@ -186,6 +197,19 @@ class Gate:
         )
         await self._record_denial(actor, nowhere, route, reason)
 
+    async def _record_no_role(self, refusal: NoRole, route: str) -> None:
+        """Record it where a key is at home, else for the installation: not where it was tried."""
+        principal = refusal.principal
+        if principal is None:
+            return
+        services = self._services
+        tenant_id, organization_id = principal.home or (
+            services.tenant_id,
+            services.organization_id,
+        )
+        place = Access(principal=principal, tenant_id=tenant_id, organization_id=organization_id)
+        await self._record_denial(principal.build_actor(), place, route, refusal.code)
+
     async def _record_denial(self, actor: Actor, access: Access, route: str, reason: str) -> None:
         try:
             await self._denials.record_denial(
@@ -217,15 +241,11 @@ def bind_services(services: ApiServices, access: Access) -> ApiServices:
     )
 
 
-def build_forbidden_error(access: Access, permission: Permission) -> ApiError:
-    """Say which permission is missing, and who gives it."""
-    roles = ", ".join(access.list_roles()) or "none"
-    return ApiError(
-        HTTPStatus.FORBIDDEN,
-        code="forbidden",
-        detail=f"{access.principal.name} may not {permission} here (roles: {roles})",
-        hint="an administrator gives roles: noetl role grant",
-    )
+def _check_new_tenant(tenant_id: TenantId, method: str, path: str) -> None:
+    """Let only what a tenant begins with into one of which nothing is kept."""
+    if (method, path) not in route_rules.MAKING_TENANTS:
+        raise problems.build_no_tenant_error(tenant_id)
+    problems.check_tenant_name(tenant_id)
 
 
 def _build_unauthorized_error(refusal: NotSignedIn) -> ApiError:

@@ -9,7 +9,7 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 
 from noetl_chassis import identity
-from noetl_contracts import codec
+from noetl_contracts import codec, subjects
 from noetl_contracts.errors import ResultMalformed, Retryable
 from noetl_contracts.json_values import DEPTH_MAX, is_nested_deeper
 from noetl_contracts.written_names import escape_json, find_path_problem
@@ -71,6 +71,25 @@ def build_name_taken_error(what: str) -> ApiError:
 def build_not_found_error(what: str, *, hint: str | None = None) -> ApiError:
     """Say that something is not there."""
     return ApiError(HTTPStatus.NOT_FOUND, code="not_found", detail=what, hint=hint)
+
+
+def build_no_tenant_error(tenant: str) -> ApiError:
+    """Say that there is no such tenant: to who may act in every tenant alone."""
+    return ApiError(
+        HTTPStatus.NOT_FOUND,
+        code="no_tenant",
+        detail=f"there is no tenant {tenant[:80]!r}",
+        hint="look for a mistyped name; a new tenant begins with a role, a key, a credential or a "
+        "playbook that you put there: noetl role grant",
+    )
+
+
+def check_tenant_name(tenant: str) -> None:
+    """Raise a 400 for what no tenant can be called."""
+    if not subjects.is_subject_token(tenant):
+        raise build_bad_request_error(
+            f"{tenant[:80]!r} names no tenant: use 1 to 64 letters, digits, '_' or '-'"
+        )
 
 
 def build_bad_request_error(what: str, *, hint: str | None = None) -> ApiError:

@@ -9,7 +9,7 @@ from time import monotonic
 
 from msgspec import Struct, field
 
-from noetl_contracts.identity.quotas import TenantQuota
+from noetl_contracts.identity.quotas import StoredBytes, TenantQuota
 from noetl_contracts.ids import ExecutionId, TenantId
 from noetl_planner.api.http.limiters import CallBuckets, build_too_many_calls_error
 from noetl_planner.api.http.problems import ApiError
@@ -27,6 +27,10 @@ _TENANTS_MAX = 4096
 
 
 class QuotaExceededError(ApiError):
+    """A tenant uses as much of something as it may use."""
+
+
+class RunningQuotaError(QuotaExceededError):
     """A tenant has as many executions that have not ended as it may have."""
 
     def __init__(self, tenant_id: TenantId, *, running: int, running_max: int) -> None:
@@ -41,11 +45,28 @@ class QuotaExceededError(ApiError):
         )
 
 
+class StorageQuotaError(QuotaExceededError):
+    """A tenant has stored as much as it may store."""
+
+    def __init__(self, tenant_id: TenantId, *, stored: StoredBytes, stored_bytes_max: int) -> None:
+        super().__init__(
+            HTTPStatus.INSUFFICIENT_STORAGE,
+            code="storage_quota_exceeded",
+            detail=f"tenant {tenant_id} has {stored.stored_bytes:,} bytes in the payload store "
+            f"(counted at {stored.counted_at:%Y-%m-%d %H:%M} UTC); "
+            f"its quota is {stored_bytes_max:,}",
+            hint="let histories leave (noetl retention), collect what nothing mentions (noetl "
+            "payloads gc), or have the quota raised: "
+            f"noetl tenant quota {tenant_id} --stored BYTES. It counts with the next count",
+        )
+
+
 class _TenantCount(Struct, kw_only=True, eq=False):
     """What was known of a tenant at a moment, and what has begun here that was not shown then."""
 
     quota: TenantQuota
     quota_until: float
+    stored: StoredBytes | None = None
     running: int = 0
     running_until: float = 0.0
     begun_at: dict[ExecutionId, float] = field(default_factory=dict)
@@ -80,6 +101,7 @@ class QuotaBoard:
 
         One that the block fails to begin is not counted.
         """
+        await self.check_stored(tenant_id)
         count = await self._get_count(tenant_id)
         running_max = count.quota.running_max
         if running_max is None:
@@ -88,13 +110,24 @@ class QuotaBoard:
         await self._count_running(count, running_max)
         running = count.running + len(count.begun_at)
         if running >= running_max:
-            raise QuotaExceededError(tenant_id, running=running, running_max=running_max)
+            raise RunningQuotaError(tenant_id, running=running, running_max=running_max)
         count.begun_at[execution_id] = monotonic()
         try:
             yield
         except BaseException:
             count.begun_at.pop(execution_id, None)
             raise
+
+    async def check_stored(self, tenant_id: TenantId) -> None:
+        """Raise `StorageQuotaError` where a tenant has stored more than it may, by the last count.
+
+        Nothing is counted here: a reaper lists the store now and then.
+        """
+        count = await self._get_count(tenant_id)
+        stored_bytes_max, stored = count.quota.stored_bytes_max, count.stored
+        if stored_bytes_max is None or stored is None or stored.stored_bytes < stored_bytes_max:
+            return
+        raise StorageQuotaError(tenant_id, stored=stored, stored_bytes_max=stored_bytes_max)
 
     def forget_start(self, tenant_id: TenantId, execution_id: ExecutionId) -> None:
         """Count an execution no more that was not needed: its key had begun another."""
@@ -127,8 +160,11 @@ class QuotaBoard:
         if count is not None and count.quota_until > monotonic():
             return count
         quota = await self._quotas.find_quota(tenant_id) or TenantQuota(tenant_id=tenant_id)
+        is_bounded = quota.stored_bytes_max is not None
+        stored = await self._quotas.find_stored(tenant_id) if is_bounded else None
         count = self._counts.setdefault(tenant_id, _TenantCount(quota=quota, quota_until=0.0))
         count.quota, count.quota_until = quota, monotonic() + REMEMBERED_S
+        count.stored = stored
         while len(self._counts) > _TENANTS_MAX:
             self._counts.popitem(last=False)
         return count

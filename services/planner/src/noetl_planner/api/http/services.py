@@ -58,8 +58,12 @@ class RequestScope(Struct, frozen=True, kw_only=True):
     tenant_id: TenantId
     organization_id: OrganizationId
     path_prefixes: tuple[str, ...] = ()
+    # What the request asks for, where roles hold for these folders alone.
+    permission: Permission | None = None
     # Whether it is the organization of the installation, which sees what is nobody's.
     is_own_installation: bool = True
+    # Whether it is a tenant of which nothing is kept yet; only the owner comes so far.
+    is_new_tenant: bool = False
     # What acts instead of the principal: a webhook or a trigger.
     acting: Actor | None = None
 
@@ -92,9 +96,22 @@ class RequestScope(Struct, frozen=True, kw_only=True):
         )
 
     def check_path(self, path: str, what: str) -> None:
-        """Raise a 404 for a playbook out of reach: that it is there is not told."""
+        """Raise a 404 for a playbook out of reach: that it is there is not told.
+
+        It is a 403 for who sees the playbook, and may not do this to it.
+        """
+        self.check_seen_path(path)
         if not self.covers_path(path):
             raise problems.build_not_found_error(f"there is no {what}")
+
+    def check_seen_path(self, path: str) -> None:
+        """Raise a 403 for a playbook that who asks sees, and may not do this to."""
+        if self.permission is not None and not self.covers_path(path) and self.sees_path(path):
+            raise build_forbidden_error(self.access, self.permission, path=path)
+
+    def sees_path(self, path: str) -> bool:
+        """Tell whether who asks sees a playbook, also where this request may do nothing to it."""
+        return self.covers_path(path) or self.has_permission(Permission.SEE, path)
 
     def check_replaced(self, path: str | None, what: str) -> None:
         """Raise a 409 for a name whose present owner is a playbook out of reach; None: nobody's."""
@@ -143,6 +160,11 @@ class ApiServices(RequestScope, frozen=True, kw_only=True):
         """Return where facts about executions are published."""
         return IngestRoutes(shard_count=self.shards.shard_count, tenants=self.limits.tenants)
 
+    async def has_tenant(self, tenant_id: TenantId) -> bool:
+        """Tell whether there is a tenant: this one, one of the settings, or one with anything."""
+        is_named = tenant_id == self.tenant_id or tenant_id in self.limits.tenants
+        return is_named or await self.identity.identities.has_tenant(tenant_id)
+
     async def find_author_fault(self, actor: Actor | None, path: str | None) -> str | None:
         """Say why who has put something to start a playbook may not any more; None: who has may.
 
@@ -189,6 +211,20 @@ class ApiServices(RequestScope, frozen=True, kw_only=True):
                     details=details,
                 )
             )
+
+
+def build_forbidden_error(
+    access: Access, permission: Permission, *, path: str | None = None
+) -> ApiError:
+    """Say which permission is missing, of a playbook where one is named, and who gives it."""
+    roles = ", ".join(access.list_roles()) or "none"
+    place = "here" if path is None else f"at {path[:200]!r}"
+    return ApiError(
+        HTTPStatus.FORBIDDEN,
+        code="forbidden",
+        detail=f"{access.principal.name} may not {permission} {place} (roles: {roles})",
+        hint="an administrator gives roles: noetl role grant",
+    )
 
 
 # Ports are protocols, which request validation could not look into.

@@ -1,18 +1,23 @@
 """Quotas of tenants: set by who administers the installation, seen by each tenant's own."""
 
+from datetime import datetime
+from http import HTTPStatus
 from typing import Annotated
 
 from litestar import get, patch
 from litestar.params import FromPath, JSONBody, QueryParameter
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from noetl_contracts import subjects
 from noetl_contracts.identity.quotas import TenantQuota, TenantUsage
 from noetl_contracts.ids import TenantId
 from noetl_planner.api.http import problems
-from noetl_planner.api.http.services import Services
+from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.http.services import ApiServices, Services
 
 QUOTAS_MAX = 1000
+# Whole numbers that every reader of JSON holds.
+NUMBER_MAX = 2**53
+_SETTER = "who administers the whole installation sets the quotas of tenants"
 
 
 class QuotaChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -20,6 +25,7 @@ class QuotaChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     running_max: Annotated[int, Meta(ge=0, le=1_000_000)] | UnsetType | None = UNSET
     calls_per_s: Annotated[float, Meta(gt=0, le=1_000_000)] | UnsetType | None = UNSET
+    stored_bytes_max: Annotated[int, Meta(ge=0, le=NUMBER_MAX)] | UnsetType | None = UNSET
 
 
 class QuotaView(Struct, frozen=True, kw_only=True):
@@ -28,12 +34,18 @@ class QuotaView(Struct, frozen=True, kw_only=True):
     tenant: str
     running_max: int | None
     calls_per_s: float | None
+    stored_bytes_max: int | None
 
 
 class UsageView(QuotaView, frozen=True, kw_only=True):
-    """What a tenant may use at most, and how many of its executions have not ended."""
+    """What a tenant may use at most, how many of its executions have not ended, and what it stores.
+
+    `stored_bytes` is what a reaper counted last; null where the quota does not bound it.
+    """
 
     running: int
+    stored_bytes: int | None
+    counted_at: datetime | None
 
 
 class UsageList(Struct, frozen=True, kw_only=True):
@@ -45,11 +57,20 @@ class UsageList(Struct, frozen=True, kw_only=True):
 
 @get("/quotas", tags=["identity"])
 async def list_quotas(
-    services: Services, after: Annotated[str, QueryParameter(max_length=64)] = ""
+    services: Services,
+    tenant: Annotated[str | None, QueryParameter(min_length=1, max_length=200)] = None,
+    after: Annotated[str, QueryParameter(max_length=64)] = "",
 ) -> UsageList:
-    """List the quotas: of all tenants for who administers the installation, else the own one."""
+    """List the quotas: of all tenants for who administers the installation, else the own one.
+
+    With a `tenant` it is that one's alone.
+    """
+    if tenant is not None:
+        await _check_tenant(services, tenant)
+    elif not services.sees_all_tenants:
+        tenant = services.tenant_id
     usages = await services.identity.quotas.list_usage(
-        tenant_id=None if services.sees_all_tenants else services.tenant_id,
+        tenant_id=None if tenant is None else TenantId(tenant),
         after=after,
         tenants_max=QUOTAS_MAX + 1,
     )
@@ -65,25 +86,43 @@ async def change_quota(
     services: Services, tenant: FromPath[str], data: JSONBody[QuotaChange]
 ) -> QuotaView:
     """Change what a tenant may use at most; it holds within seconds."""
+    await _check_tenant(services, tenant)
     if not services.sees_all_tenants:
-        # As with everything of other tenants: whether there is such a tenant is not told.
-        raise problems.build_not_found_error(
-            f"there is no tenant {tenant[:80]!r} whose quota you may set",
-            hint="who administers the whole installation sets the quotas of tenants",
-        )
-    if not subjects.is_subject_token(tenant):
-        raise problems.build_bad_request_error(
-            f"{tenant[:80]!r} names no tenant: use 1 to 64 letters, digits, '_' or '-'"
+        raise ApiError(
+            HTTPStatus.FORBIDDEN,
+            code="forbidden",
+            detail=f"{services.access.principal.name} may not change the quota of the own tenant",
+            hint=_SETTER,
         )
     async with services.record_change("quota.changed", f"tenant {tenant}") as details:
         before = await services.identity.quotas.find_quota(TenantId(tenant))
         quota = _change_quota(before or TenantQuota(tenant_id=TenantId(tenant)), data)
         await services.identity.quotas.put_quota(quota)
         details["running_max"], details["calls_per_s"] = quota.running_max, quota.calls_per_s
+        details["stored_bytes_max"] = quota.stored_bytes_max
     services.admission.quota_board.forget_quota(quota.tenant_id)
     return QuotaView(
-        tenant=quota.tenant_id, running_max=quota.running_max, calls_per_s=quota.calls_per_s
+        tenant=quota.tenant_id,
+        running_max=quota.running_max,
+        calls_per_s=quota.calls_per_s,
+        stored_bytes_max=quota.stored_bytes_max,
     )
+
+
+async def _check_tenant(services: ApiServices, tenant: str) -> None:
+    """Raise a 404 for a tenant that is not there, and for every other one but the own.
+
+    Who does not administer the installation is not told whether there is such a tenant.
+    """
+    if not services.sees_all_tenants:
+        if tenant != services.tenant_id:
+            raise problems.build_not_found_error(
+                f"there is no tenant {tenant[:80]!r} whose quota you may see or set", hint=_SETTER
+            )
+        return
+    problems.check_tenant_name(tenant)
+    if not await services.has_tenant(TenantId(tenant)):
+        raise problems.build_no_tenant_error(tenant)
 
 
 def _change_quota(quota: TenantQuota, change: QuotaChange) -> TenantQuota:
@@ -91,16 +130,24 @@ def _change_quota(quota: TenantQuota, change: QuotaChange) -> TenantQuota:
         tenant_id=quota.tenant_id,
         running_max=quota.running_max if change.running_max is UNSET else change.running_max,
         calls_per_s=quota.calls_per_s if change.calls_per_s is UNSET else change.calls_per_s,
+        stored_bytes_max=quota.stored_bytes_max
+        if change.stored_bytes_max is UNSET
+        else change.stored_bytes_max,
     )
 
 
 def _view_usage(usage: TenantUsage) -> UsageView:
     quota = usage.quota
+    # An earlier count says nothing of now, where the quota does not bound it any more.
+    stored = None if quota.stored_bytes_max is None else usage.stored
     return UsageView(
         tenant=quota.tenant_id,
         running_max=quota.running_max,
         calls_per_s=quota.calls_per_s,
+        stored_bytes_max=quota.stored_bytes_max,
         running=usage.running,
+        stored_bytes=None if stored is None else stored.stored_bytes,
+        counted_at=None if stored is None else stored.counted_at,
     )
 
 

@@ -14,6 +14,7 @@ from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.lookup import views
 from noetl_planner.api.lookup.views import Row
 from noetl_planner.domain.decision.idempotency_keys import STARTED
+from noetl_planner.identity.permissions import Permission
 from noetl_replay import snapshot
 from noetl_replay.fold import fold_history
 from noetl_replay.state import ExecutionState, build_empty_state, take_changes
@@ -75,8 +76,9 @@ async def check_reach(services: ApiServices, execution_id: ExecutionId) -> None:
 
 async def check_parent(services: ApiServices, text: str) -> None:
     """Raise a 404 for a parent that who asks may not see: its run would be shown as its child."""
+    prefixes = services.path_prefixes and services.access.list_path_prefixes(Permission.SEE)
     try:
-        await get_execution_row(services, text)
+        await get_execution_row(structs.replace(services, path_prefixes=prefixes), text)
     except ApiError as error:
         raise problems.build_not_found_error(
             f"parent_execution_id: {error.detail}",
@@ -157,7 +159,7 @@ async def find_parent_correlation_id(services: ApiServices, parent: str | None) 
         return None
     # The flow of a run out of reach is not told.
     path = begun.event.path if isinstance(begun.event, PlaybookInitialized) else ""
-    return begun.correlation_id if services.covers_path(path) else None
+    return begun.correlation_id if services.sees_path(path) else None
 
 
 PAGE_EVENTS = 1000

@@ -3,15 +3,15 @@
 A message that nobody waits for yet is kept; the reaper hands it over when somebody does.
 """
 
-import itertools
 import re
 from http import HTTPStatus
 from typing import Any
 
+from msgspec import structs
+
 from noetl_contracts import codec, spelling, subjects
 from noetl_contracts.identity import actors
 from noetl_contracts.identity.actors import Actor, ActorKind
-from noetl_contracts.identity.role_bindings import ApiKey
 from noetl_contracts.ledger.records import InboxMessage, InboxOutcome, OpenWait
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.requests import inbox
@@ -149,23 +149,17 @@ async def _check_four_eyes(services: ApiServices, wait: OpenWait, approval_id: s
 
 async def is_one_person(identity: IdentityServices, actor: Actor, other: Actor) -> bool:
     """Tell whether two actors are the same, or one person made the keys that they use."""
-    key, other_key = await _find_key(identity, actor), await _find_key(identity, other)
-    people = [person for person in (actor, key and key.maker) if person is not None]
-    others = [person for person in (other, other_key and other_key.maker) if person is not None]
-    return (
-        any(itertools.starmap(actors.is_same_actor, itertools.product(people, others)))
-        or _is_named_maker(key, other)
-        or _is_named_maker(other_key, actor)
+    return actors.is_one_person(
+        await _find_maker(identity, actor), await _find_maker(identity, other)
     )
 
 
-async def _find_key(identity: IdentityServices, actor: Actor) -> ApiKey | None:
-    return await identity.identities.find_key(actor.key_prefix) if actor.key_prefix else None
-
-
-def _is_named_maker(key: ApiKey | None, actor: Actor) -> bool:
-    """Tell whether an actor has made a key of an earlier release, which has but its name."""
-    return key is not None and key.maker is None and key.created_by == actor.short_name
+async def _find_maker(identity: IdentityServices, actor: Actor) -> Actor:
+    """Return an actor with who made its key, which events of earlier releases do not name."""
+    if actor.maker is not None or not actor.key_prefix:
+        return actor
+    key = await identity.identities.find_key(actor.key_prefix)
+    return actor if key is None else structs.replace(actor, maker=key.known_maker)
 
 
 def _check_approval_id(text: str) -> str:

@@ -311,6 +311,8 @@ async def _switch_or_raise(registry: RegistryStores, schedule: Schedule) -> None
 
 async def _get_schedule(services: ApiServices, name: str) -> Schedule:
     schedule = await services.registry.schedules.find_schedule(name, **services.tenant_scope)
+    if schedule is not None:
+        services.check_seen_path(schedule.path)
     if schedule is None or not services.covers_path(schedule.path):
         names = [
             schedule.name

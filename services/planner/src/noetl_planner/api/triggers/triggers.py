@@ -99,6 +99,8 @@ async def keep(services: Services, name: FromPath[str], data: JSONBody[TriggerBo
 async def show(services: Services, name: FromPath[str]) -> TriggerView:
     """Show a trigger."""
     trigger = await services.registry.triggers.find_trigger(name, **services.tenant_scope)
+    if trigger is not None:
+        services.check_seen_path(trigger.path)
     if trigger is None or not services.covers_path(trigger.path):
         raise await _build_missing_error(services, name)
     return await _view_author(services, trigger)
@@ -108,6 +110,8 @@ async def show(services: Services, name: FromPath[str]) -> TriggerView:
 async def remove(services: Services, name: FromPath[str]) -> Removed:
     """Remove a trigger: messages of its subject become dead letters from now on."""
     trigger = await services.registry.triggers.find_trigger(name, **services.tenant_scope)
+    if trigger is not None:
+        services.check_seen_path(trigger.path)
     if trigger is None or not services.covers_path(trigger.path):
         raise await _build_missing_error(services, name)
     async with services.record_change("trigger.removed", name):

@@ -20,7 +20,7 @@ from noetl_planner.api.executions import start_requests
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.service_groups import PlaybookServices
-from noetl_planner.api.http.services import ApiServices, RequestScope
+from noetl_planner.api.http.services import ApiServices, RequestScope, build_forbidden_error
 from noetl_planner.api.lookup import views
 from noetl_planner.identity.permissions import Permission
 from noetl_playbook.templates.expressions import TemplateError
@@ -69,6 +69,7 @@ async def deliver_call(
     elif services.has_permission(Permission.RUN, webhook.path):
         key = None if key is None else f"webhook/{webhook.name}/{key}"
     else:
+        _check_caller(services, webhook)
         raise ApiError(
             HTTPStatus.UNAUTHORIZED,
             code="not_signed_in",
@@ -90,6 +91,15 @@ async def deliver_call(
         key=key,
         has_free_names=not webhook.inputs,
     )
+
+
+def _check_caller(scope: RequestScope, webhook: Webhook) -> None:
+    """Refuse a known caller who may not run the playbook: a 404 where it does not see it."""
+    if scope.access.principal.kind is ActorKind.ANONYMOUS:
+        return
+    if not scope.has_permission(Permission.SEE, webhook.path):
+        raise _build_missing_error(webhook.name)
+    raise build_forbidden_error(scope.access, Permission.RUN, path=webhook.path)
 
 
 def _build_actor(scope: RequestScope, webhook: Webhook) -> Actor:
@@ -191,8 +201,12 @@ async def _get_webhook(services: ApiServices, name: str) -> Webhook:
     webhook = await services.registry.webhooks.find_webhook(name, **services.tenant_scope)
     if webhook is None or not webhook.is_enabled:
         # A caller without the secret must not learn that a disabled webhook exists.
-        raise problems.build_not_found_error(f"there is no webhook {name[:128]!r}")
+        raise _build_missing_error(name)
     return webhook
+
+
+def _build_missing_error(name: str) -> ApiError:
+    return problems.build_not_found_error(f"there is no webhook {name[:128]!r}")
 
 
 def _decode_call_body(body: bytes) -> Any:

@@ -164,6 +164,8 @@ async def call(
 
 async def _get_webhook(services: ApiServices, name: str) -> Webhook:
     webhook = await services.registry.webhooks.find_webhook(name, **services.tenant_scope)
+    if webhook is not None:
+        services.check_seen_path(webhook.path)
     if webhook is None or not services.covers_path(webhook.path):
         raise problems.build_not_found_error(
             f"there is no webhook {name[:128]!r}", hint="noetl webhook ls"

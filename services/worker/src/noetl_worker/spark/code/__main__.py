@@ -21,11 +21,11 @@ def main() -> None:
     bounds = msgspec.json.decode(sys.argv[1])
     asks, answers = call_pipes.take_pipes(bounds["output"])
     bounds["read"] = [*bounds.get("read", ()), *confinement.list_interpreter_paths()]
-    lacking = confinement.confine_process(bounds)
+    missing_walls = confinement.confine_process(bounds)
     call_pipes.add_packages(bounds.get("packages"))
     calls = importlib.import_module("noetl_worker.spark.code.main_call")
     user_call.raise_exits()
-    call_pipes.send_frame(msgspec.json.encode(ProcessReady(lacking=lacking)), answers)
+    call_pipes.send_frame(msgspec.json.encode(ProcessReady(lacking=missing_walls)), answers)
     output = TaskOutput()
     home = Path(bounds["home"])
     while data := call_pipes.read_frame(asks):
@@ -39,8 +39,8 @@ def _encode_answer(answer: CodeAnswer) -> bytes:
     try:
         return msgspec.json.encode(answer)
     except (TypeError, ValueError, UnicodeEncodeError) as problem:
-        raised = user_call.describe_exception(problem, source="", has_network=True)
-        return msgspec.json.encode(CodeAnswer(raised=raised))
+        raised_answer = user_call.describe_exception(problem, source="", has_network=True)
+        return msgspec.json.encode(CodeAnswer(raised=raised_answer))
 
 
 if __name__ == "__main__":

@@ -45,18 +45,18 @@ def answer_call(call: CodeCall, home: Path) -> CodeAnswer:
     for name in _LOUD_LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        with _open_session(call, home) as lent:
-            return _hand_over_value(_call_main(call, lent), lent)
+        with _open_session(call, home) as lent_session:
+            return _hand_over_value(_call_main(call, lent_session), lent_session)
     except (PySparkException, Py4JError, SparkRefusal) as problem:
         error = explain_problem(problem, call.code)
         if error is not None:
             return CodeAnswer(error=_add_line(error, problem, call.code))
-        raised: BaseException = problem
+        raised_error: BaseException = problem
     except BaseException as problem:  # noqa: BLE001 - every exception of user code is its answer
-        raised = problem
+        raised_error = problem
     return CodeAnswer(
         raised=user_call.describe_exception(
-            raised, source=call.code, has_network=True, file=FILE, folder=home.parent
+            raised_error, source=call.code, has_network=True, file=FILE, folder=home.parent
         )
     )
 
@@ -73,9 +73,9 @@ def _add_line(error: ErrorObject, problem: BaseException, source: str) -> ErrorO
 
 @contextmanager
 def _open_session(call: CodeCall, home: Path) -> Iterator[LentSession]:
-    lent = _open_at_server(call) if call.address else _open_in_process(call, home)
-    type(lent.session).stop = _refuse_stop
-    yield lent
+    lent_session = _open_at_server(call) if call.address else _open_in_process(call, home)
+    type(lent_session.session).stop = _refuse_stop
+    yield lent_session
 
 
 def _refuse_stop(*_: Any) -> NoReturn:
@@ -87,18 +87,18 @@ def _open_in_process(call: CodeCall, home: Path) -> LentSession:
     launch: Any = java_gateway.launch_gateway
     gateway = launch()
     shared = gateway.entry_point
-    given = shared.get(code_call.SESSION)
-    whole = gateway.jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(
-        given.sparkContext()
+    java_session = shared.get(code_call.SESSION)
+    java_context = gateway.jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(
+        java_session.sparkContext()
     )
-    conf = SparkConf(_jvm=gateway.jvm, _jconf=whole.getConf())
-    context = SparkContext(jsc=whole, gateway=gateway, conf=conf)
+    conf = SparkConf(_jvm=gateway.jvm, _jconf=java_context.getConf())
+    context = SparkContext(jsc=java_context, gateway=gateway, conf=conf)
     # Python hands tables over in files, and the driver's own folder is out of sight.
     context._temp_dir = str(home)  # noqa: SLF001 - Spark takes no other folder
     if call.packages:
         context.environment["PYTHONPATH"] = call.packages
     context.setJobGroup(call.mark, call.name, interruptOnCancel=True)
-    session = _wrap_session(gateway, context, given)
+    session = _wrap_session(gateway, context, java_session)
     row_notes.note_rows()
     setattr(SparkContext, "stop", _refuse_stop)  # noqa: B010 - a type has no place for it
     return LentSession(
@@ -110,13 +110,13 @@ def _open_in_process(call: CodeCall, home: Path) -> LentSession:
     )
 
 
-def _wrap_session(gateway: Any, context: SparkContext, given: Any) -> SparkSession:
+def _wrap_session(gateway: Any, context: SparkContext, java_session: Any) -> SparkSession:
     """Make Python's session of the driver's; Spark's default session stays what it was."""
     classes = getattr(gateway.jvm, "org.apache.spark.sql.classic.SparkSession")
-    before = classes.getDefaultSession()
-    session = SparkSession(context, given)
-    if before.isDefined():
-        classes.setDefaultSession(before.get())
+    default_session = classes.getDefaultSession()
+    session = SparkSession(context, java_session)
+    if default_session.isDefined():
+        classes.setDefaultSession(default_session.get())
     return session
 
 
@@ -138,10 +138,14 @@ def _open_at_server(call: CodeCall) -> LentSession:
     )
 
 
-def _call_main(call: CodeCall, lent: LentSession) -> Any:
+def _call_main(call: CodeCall, lent_session: LentSession) -> Any:
     main = _load_main(call.code)
-    wanted = len(inspect.signature(main).parameters)
-    return main(*(lent.session, lent.inputs, call.params)[: min(wanted, _ARGUMENTS_MAX)])
+    parameter_count = len(inspect.signature(main).parameters)
+    return main(
+        *(lent_session.session, lent_session.inputs, call.params)[
+            : min(parameter_count, _ARGUMENTS_MAX)
+        ]
+    )
 
 
 def _load_main(code: str) -> Callable[..., Any]:
@@ -155,22 +159,22 @@ def _load_main(code: str) -> Callable[..., Any]:
     return function
 
 
-def _hand_over_value(value: Any, lent: LentSession) -> CodeAnswer:
+def _hand_over_value(value: Any, lent_session: LentSession) -> CodeAnswer:
     """Hand a table over, or those of a mapping by name; any other value travels as it is."""
-    frame = _find_frame(value, lent.session)
+    frame = _find_frame(value, lent_session.session)
     if frame is not None:
-        lent.hand_over(code_call.SINGLE, frame)
+        lent_session.hand_over(code_call.SINGLE, frame)
         return CodeAnswer(tables=[code_call.SINGLE])
     if not isinstance(value, dict):
         return CodeAnswer(value=_to_plain_value(value))
-    frames = {str(name): _find_frame(item, lent.session) for name, item in value.items()}
+    frames = {str(name): _find_frame(item, lent_session.session) for name, item in value.items()}
     tables = {name: item for name, item in frames.items() if item is not None}
     for name, table in tables.items():
         if not name:
             raise SparkRefusal("validation", "main returned a table without a name")
-        lent.hand_over(name, table)
-    rest = {name: item for name, item in value.items() if str(name) not in tables}
-    return CodeAnswer(tables=list(tables), value=_to_plain_value(rest))
+        lent_session.hand_over(name, table)
+    other_values = {name: item for name, item in value.items() if str(name) not in tables}
+    return CodeAnswer(tables=list(tables), value=_to_plain_value(other_values))
 
 
 def _find_frame(value: Any, session: Any) -> Any:

@@ -24,12 +24,14 @@ class NotedFunction:
         functools.update_wrapper(self, function)
         self._function = function
 
-    def __call__(self, *values: Any, **named: Any) -> Any:
+    def __call__(self, *values: Any, **keyword_values: Any) -> Any:
         """Call the function."""
         try:
-            return self._function(*values, **named)
+            return self._function(*values, **keyword_values)
         except Exception as problem:
-            forms = [describe_form(value) for value in (*values, *named.values())][:_VALUES_MAX]
+            forms = [describe_form(value) for value in (*values, *keyword_values.values())][
+                :_VALUES_MAX
+            ]
             context = TaskContext.get()
             part = "?" if context is None else str(context.partitionId())
             problem.add_note(f"{ROW_MARK}partition {part}, row ({', '.join(forms)})")
@@ -49,8 +51,8 @@ def note_rows() -> None:
     create = udf.UserDefinedFunction.__init__
 
     @functools.wraps(create)
-    def create_noted(self: Any, func: Any, *given: Any, **named: Any) -> None:
-        create(self, func, *given, **named)
+    def create_noted(self: Any, func: Any, *arguments: Any, **keyword_arguments: Any) -> None:
+        create(self, func, *arguments, **keyword_arguments)
         if self.evalType in _BY_ROW:
             self.func = NotedFunction(func)
 

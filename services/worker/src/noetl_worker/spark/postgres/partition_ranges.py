@@ -56,13 +56,15 @@ def cut_rows(
         return list(cut_by_bounds(column, kind, bounds))
     if shape is not None and shape.has_pages:
         size = shape.page_count * shape.page_bytes
-        wanted = min(PARTITIONS_MAX, -(-size // _PARTITION_BYTES)) if count is None else count
-        return list(cut_pages(shape.page_count, max(1, wanted)))
+        partition_count = (
+            min(PARTITIONS_MAX, -(-size // _PARTITION_BYTES)) if count is None else count
+        )
+        return list(cut_pages(shape.page_count, max(1, partition_count)))
     if count is None:
         return [WHOLE]
-    what = "a query" if shape is None else "a view or foreign table"
+    relation_noun = "a query" if shape is None else "a view or foreign table"
     text = (
-        f"{about}: {what} is shared by a column: name it in 'partition_column', or leave "
+        f"{about}: {relation_noun} is shared by a column: name it in 'partition_column', or leave "
         "'partitions' out"
     )
     raise SparkRefusal("validation", text)

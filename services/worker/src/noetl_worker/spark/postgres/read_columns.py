@@ -91,8 +91,11 @@ def list_columns(schema: pa.Schema, array_oids: frozenset[int], *, about: str) -
     if not columns:
         raise SparkRefusal("validation", f"{about}: the query returns no columns")
     names = [column.name for column in columns]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        text = f"{about}: the query has several columns named '{twice[0]}': give them names with AS"
+    if repeated_names := sorted({name for name in names if names.count(name) > 1}):
+        text = (
+            f"{about}: the query has several columns named '{repeated_names[0]}': give them "
+            "names with AS"
+        )
         raise SparkRefusal("schema", text)
     return columns
 
@@ -206,8 +209,8 @@ def _check_moments(values: pa.Array, column: ReadColumn, about: str) -> None:
     flat = values.flatten() if column.is_array else values
     first = _FIRST_DAY if pa.types.is_date(kind) else _FIRST_MICROSECOND
     plain = flat.cast(pa.int32() if pa.types.is_date(kind) else pa.int64())
-    least = pc.min(plain).as_py()
-    if least is not None and least < first:
+    earliest = pc.min(plain).as_py()
+    if earliest is not None and earliest < first:
         text = (
             f"{about}: column '{column.name}' holds infinity, or a moment after the year 294247, "
             "which Spark does not have: replace it in the query, or cast it to text"

@@ -100,8 +100,8 @@ def decode_plan(text: str) -> ReadPlan:
 
 def _get_table(session: ArrowSession, parts: list[str], about: str) -> TableShape:
     """Look a table up; raises `SparkRefusal` that suggests the nearest name."""
-    named = sql_literal(sql_ident(parts))
-    rows = session.fetch_rows(_QUERIES["describe_table"].format(table=named))
+    quoted_name = sql_literal(sql_ident(parts))
+    rows = session.fetch_rows(_QUERIES["describe_table"].format(table=quoted_name))
     if rows:
         row = rows[0]
         return TableShape(
@@ -120,8 +120,8 @@ def _get_table(session: ArrowSession, parts: list[str], about: str) -> TableShap
 def _find_arrays(session: ArrowSession, oids: list[int]) -> frozenset[int]:
     if not oids:
         return frozenset()
-    listed = ", ".join(map(str, oids))
-    rows = session.fetch_rows(_QUERIES["list_arrays"].format(oids=listed))
+    oid_list = ", ".join(map(str, oids))
+    rows = session.fetch_rows(_QUERIES["list_arrays"].format(oids=oid_list))
     return frozenset(row["oid"] for row in rows)
 
 
@@ -133,7 +133,7 @@ def _write_values(session: ArrowSession, request: ReadRequest, about: str) -> st
     (row,) = session.fetch_rows(_QUERIES["list_parameters"])
     session.run_statement(_QUERIES["deallocate"])
     try:
-        written = [
+        literals = [
             _write_value(value, kind)
             for value, kind in zip(request.values, row["types"], strict=False)
         ]
@@ -143,7 +143,7 @@ def _write_values(session: ArrowSession, request: ReadRequest, about: str) -> st
     parts, end = [], 0
     for token in lexer.read_tokens(request.query, "postgres"):
         if token.word.startswith("$") and token.raw[1:].isdigit():
-            parts += [request.query[end : token.start], written[int(token.raw[1:]) - 1]]
+            parts += [request.query[end : token.start], literals[int(token.raw[1:]) - 1]]
             end = token.end
     return "".join([*parts, request.query[end:]])
 

@@ -149,8 +149,8 @@ def build_address(fields: Mapping[str, Any], *, application: str) -> str:
 
 
 def _quote_word(word: str) -> str:
-    escaped = word.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+    escaped_word = word.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped_word}'"
 
 
 def _decode(text: str | bytes) -> str:

@@ -51,8 +51,8 @@ def plan_reads(
     Raises `SparkRefusal`.
     """
     keepers: dict[str, _SnapshotKeeper] = {}
-    planned: dict[str, dict[str, str]] = {}
-    moving: set[str] = set()
+    options_by_read: dict[str, dict[str, str]] = {}
+    moving_reads: set[str] = set()
     with ExitStack() as stack:
         for name, options in reads.items():
             credential = options["credential"]
@@ -60,10 +60,10 @@ def plan_reads(
             if keeper is None:
                 keeper = keepers[credential] = stack.enter_context(_open_keeper(options, home))
             plan = keeper.plan_input(options)
-            planned[name] = {**options, "plan": read_plan.encode_plan(plan)}
+            options_by_read[name] = {**options, "plan": read_plan.encode_plan(plan)}
             if not plan.is_steady:
-                moving.add(name)
-        yield PlannedReads(options=planned, moving=frozenset(moving))
+                moving_reads.add(name)
+        yield PlannedReads(options=options_by_read, moving=frozenset(moving_reads))
 
 
 def narrow_read(options: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:
@@ -91,5 +91,5 @@ def _describe_input(options: Mapping[str, Any], server: str) -> str:
     """Write what an error's message begins with: the input, its table, and where it is."""
     request = codec.decode_as(options["request"].encode(), ReadRequest)
     table = "" if request.table is None else f"table '{'.'.join(request.table)}'"
-    where = ", ".join(filter(None, (table, f"credential '{options['credential']}'", server)))
-    return f"input '{request.name}' ({where})"
+    source_text = ", ".join(filter(None, (table, f"credential '{options['credential']}'", server)))
+    return f"input '{request.name}' ({source_text})"

@@ -57,8 +57,8 @@ class CopyPlan(Struct, frozen=True, kw_only=True):
 
 def copy_in(frame: "DataFrame", plan: CopyPlan) -> list[int]:
     """Copy a frame's rows in; one task's rows never go in twice. Count them by task."""
-    counted = frame.mapInArrow(_Copier(plan), "row_count bigint").collect()
-    return [int(row[0]) for row in counted]
+    count_rows = frame.mapInArrow(_Copier(plan), "row_count bigint").collect()
+    return [int(row[0]) for row in count_rows]
 
 
 class _Copier:
@@ -83,8 +83,8 @@ class _Copier:
 
         async def copy_once(connection: Connection) -> None:
             async with connection.transaction():
-                done = sql_ident([plan.schema, plan.done_table])
-                is_new = await connection.fetchval(_QUERIES["mark"].format(done=done), task)
+                done_table = sql_ident([plan.schema, plan.done_table])
+                is_new = await connection.fetchval(_QUERIES["mark"].format(done=done_table), task)
                 if is_new is None:
                     # Its rows may be others than those of the task that was lost.
                     text = f"task {task} was lost when it had copied rows to '{plan.target}'"
@@ -100,12 +100,12 @@ class _Copier:
 
         fields = store_access.open_credential_fields(plan.home, plan.credential)
         server = server_names.describe_server(fields)
-        where = ", ".join(filter(None, (f"credential '{plan.credential}'", server)))
+        server_text = ", ".join(filter(None, (f"credential '{plan.credential}'", server)))
         server_connection.run_connected(
             fields,
             copy_once,
             credential=plan.credential,
-            about=f"target '{plan.target}' ({where})",
+            about=f"target '{plan.target}' ({server_text})",
         )
         yield pa.RecordBatch.from_arrays([pa.array([count], pa.int64())], names=["row_count"])
 
@@ -193,8 +193,8 @@ def _find_moments(values: pa.Array) -> pa.Array | None:
 
 def _is_within(values: pa.Array, kind: pa.DataType, bounds: tuple[int, int]) -> bool:
     span = pc.min_max(values.cast(kind))
-    least, most = span["min"].as_py(), span["max"].as_py()
-    return least is None or bounds[0] <= least <= most <= bounds[1]
+    minimum, maximum = span["min"].as_py(), span["max"].as_py()
+    return minimum is None or bounds[0] <= minimum <= maximum <= bounds[1]
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -231,8 +231,8 @@ def _find_element_texts(flat: pa.Array, column: CopyColumn) -> pa.Array | None:
     texts = _find_scalar_texts(flat, element)
     if texts is None:
         return None
-    escaped = pc.replace_substring_regex(texts, r'(["\\])', r"\\\1")
-    return pc.binary_join_element_wise('"', escaped, '"', "")
+    escaped_texts = pc.replace_substring_regex(texts, r'(["\\])', r"\\\1")
+    return pc.binary_join_element_wise('"', escaped_texts, '"', "")
 
 
 def _format_each(values: pa.Array, column: CopyColumn) -> pa.Array:

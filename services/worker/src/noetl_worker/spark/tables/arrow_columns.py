@@ -44,8 +44,8 @@ def _find_decimals(values: pa.Array) -> pa.Array | None:
 def _find_moments(values: pa.Array, *, zone: str) -> pa.Array | None:
     count = values.cast(pa.int64())
     span = pc.min_max(count)
-    least, most = span["min"].as_py(), span["max"].as_py()
-    if least is not None and (least < _MICROSECONDS_MIN or most > _MICROSECONDS_MAX):
+    minimum, maximum = span["min"].as_py(), span["max"].as_py()
+    if minimum is not None and (minimum < _MICROSECONDS_MIN or maximum > _MICROSECONDS_MAX):
         return None
     # Without a zone the cast needs no look at zones' rules: UTC has none.
     texts = count.cast(pa.timestamp("us")).cast(pa.string())

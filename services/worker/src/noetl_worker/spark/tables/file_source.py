@@ -64,8 +64,8 @@ class FileSource(DataSource):
 class FilePieceReader(DataSourceReader):
     """Spreads pieces over tasks, and reads what a task was given."""
 
-    def __init__(self, given: FileInput) -> None:
-        self._given = given
+    def __init__(self, file_input: FileInput) -> None:
+        self._file_input = file_input
         self._filters: list[ColumnFilter] = []
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
@@ -81,31 +81,33 @@ class FilePieceReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Spread the pieces over tasks by their bytes."""
-        plan = self._given.plan
+        plan = self._file_input.plan
         schema = read_plan.decode_schema(plan.schema)
         pieces = [
             piece
             for piece in plan.pieces
             if column_filters.may_hold(piece.file.values, self._filters, schema)
         ]
-        groups = _group_by_bytes(pieces, self._given.tasks)
+        groups = _group_by_bytes(pieces, self._file_input.tasks)
         return [PiecesPartition(number, group) for number, group in enumerate(groups)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the pieces of a task."""
         assert isinstance(partition, PiecesPartition), "Spark hands back what `partitions` gave"
-        given = self._given
-        schema = read_plan.decode_schema(given.plan.schema)
-        arrow_schema = named_tables.build_arrow_schema(build_spark_schema(given.plan))
+        file_input = self._file_input
+        schema = read_plan.decode_schema(file_input.plan.schema)
+        arrow_schema = named_tables.build_arrow_schema(build_spark_schema(file_input.plan))
         rejects = Rejects()
         try:
-            account = open_account(given.home, given.plan.address)
-            for shown, batch in self._iterate_batches(partition.pieces, schema, rejects, account):
-                yield from _fit_batch(batch, arrow_schema, shown)
+            account = open_account(file_input.home, file_input.plan.address)
+            for shown_path, batch in self._iterate_batches(
+                partition.pieces, schema, rejects, account
+            ):
+                yield from _fit_batch(batch, arrow_schema, shown_path)
         except DatasetProblem as problem:
             raise SparkRefusal(problem.kind, problem.message) from problem
         if rejects.count:
-            _tell_rejects(given, partition.number, rejects)
+            _tell_rejects(file_input, partition.number, rejects)
 
     def _iterate_batches(
         self,
@@ -115,7 +117,7 @@ class FilePieceReader(DataSourceReader):
         account: Mapping[str, Any] | None,
     ) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Yield batches, each with the file or the table that errors name."""
-        plan = self._given.plan
+        plan = self._file_input.plan
         if plan.state is not None:
             iceberg = lake_loader.load_iceberg()
             batches = iceberg.iterate_files(
@@ -125,9 +127,9 @@ class FilePieceReader(DataSourceReader):
             return
         reader = FileReader(OpenStore(plan.address, account), plan.source, plan.format)
         for piece in pieces:
-            shown = plan.address.show_key(piece.file.path)
+            shown_path = plan.address.show_key(piece.file.path)
             batches = reader.iterate_batches(piece, schema, rejects, filters=self._filters)
-            yield from ((shown, batch) for batch in batches)
+            yield from ((shown_path, batch) for batch in batches)
 
 
 def build_spark_schema(plan: ReadPlan) -> StructType:
@@ -136,25 +138,29 @@ def build_spark_schema(plan: ReadPlan) -> StructType:
     return named_tables.build_spark_schema(schema)
 
 
-def encode_input(given: FileInput) -> str:
+def encode_input(file_input: FileInput) -> str:
     """Write an input as the option of a read."""
-    return codec.encode_text(given)
+    return codec.encode_text(file_input)
 
 
 def read_rejects(home: StoreAddress, name: str) -> Rejects:
     """Gather the rows that tasks have found not to fit; raises `SparkRefusal`."""
 
     async def read_all(payloads: Any) -> list[bytes]:
-        who = {"tenant_id": home.tenant_id, "organization_id": home.organization_id}
-        names = await payloads.list_names(f"{name}/", **who)
-        return [data for one in names if (data := await payloads.find_named(one, **who))]
+        owner = {"tenant_id": home.tenant_id, "organization_id": home.organization_id}
+        names = await payloads.list_names(f"{name}/", **owner)
+        return [
+            data
+            for object_name in names
+            if (data := await payloads.find_named(object_name, **owner))
+        ]
 
-    whole = Rejects()
+    all_rejects = Rejects()
     for data in store_access.run_with_store(home, read_all):
         part = msgspec.json.decode(data, type=_ToldRejects)
-        whole.count += part.count
-        whole.rows += part.rows
-    return whole
+        all_rejects.count += part.count
+        all_rejects.rows += part.rows
+    return all_rejects
 
 
 class _ToldRejects(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,14 +168,14 @@ class _ToldRejects(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[Any]
 
 
-def _tell_rejects(given: FileInput, task: int, rejects: Rejects) -> None:
+def _tell_rejects(file_input: FileInput, task: int, rejects: Rejects) -> None:
     """Leave what was rejected where the driver finds it; a repeated task tells the same."""
-    home = given.home
+    home = file_input.home
     data = codec.encode_json(_ToldRejects(count=rejects.count, rows=list(rejects.rows)))
 
     async def put_told(payloads: Any) -> None:
         await payloads.put_named(
-            f"{given.rejects}/{task}",
+            f"{file_input.rejects}/{task}",
             data,
             tenant_id=home.tenant_id,
             organization_id=home.organization_id,
@@ -189,11 +195,13 @@ def _decode_input(options: Any) -> FileInput:
     return msgspec.json.decode(options["source"].encode(), type=FileInput)
 
 
-def _fit_batch(batch: pa.RecordBatch, wanted: pa.Schema, shown: str) -> Iterator[pa.RecordBatch]:
+def _fit_batch(
+    batch: pa.RecordBatch, schema: pa.Schema, shown_path: str
+) -> Iterator[pa.RecordBatch]:
     try:
-        table = arrow_columns.cast_table(pa.Table.from_batches([batch]), wanted)
+        table = arrow_columns.cast_table(pa.Table.from_batches([batch]), schema)
     except SchemaMismatch as problem:
-        raise SparkRefusal("schema", f"{shown}: {problem}") from problem
+        raise SparkRefusal("schema", f"{shown_path}: {problem}") from problem
     yield from table.combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)
 
 
@@ -206,12 +214,12 @@ def _group_by_bytes(pieces: list[FilePiece], groups_max: int) -> Iterator[list[F
     target = max(total / max(1, groups_max), 1.0)
     group: list[FilePiece] = []
     size = 0
-    left = max(1, groups_max)
+    groups_left = max(1, groups_max)
     for piece in pieces:
         group.append(piece)
         size += piece.size_bytes
-        if size >= target and left > 1:
+        if size >= target and groups_left > 1:
             yield group
-            group, size, left = [], 0, left - 1
+            group, size, groups_left = [], 0, groups_left - 1
     if group:
         yield group

@@ -64,8 +64,8 @@ def write_frame(frame: "DataFrame", plan: WritePlan) -> list[PartManifest]:
     """Write a frame; raises what Spark raises, and `SparkRefusal` inside of it."""
     if plan.partition_by:
         # Rows of equal values come together, and Spark cuts what is much larger than the rest.
-        gathered = frame.hint("rebalance", *plan.partition_by)
-        frame = gathered.sortWithinPartitions(*plan.partition_by)
+        rebalanced_frame = frame.hint("rebalance", *plan.partition_by)
+        frame = rebalanced_frame.sortWithinPartitions(*plan.partition_by)
     rows = frame.mapInArrow(FrameWriter(plan), _MANIFEST).collect()
     return [msgspec.msgpack.decode(bytes(row[0]), type=PartManifest) for row in rows]
 
@@ -85,25 +85,25 @@ class FrameWriter:
 
     def write_parts(self, batches: Iterator[pa.RecordBatch]) -> Iterator[PartManifest]:
         """Write a task's rows, and describe each part."""
-        held: list[pa.RecordBatch] = []
+        batches_in_part: list[pa.RecordBatch] = []
         size = 0
         is_first = True
         for batch in batches:
             if batch.num_rows == 0:
                 continue
-            held.append(batch)
+            batches_in_part.append(batch)
             size += batch.nbytes
             if size >= self._plan.part_bytes_max:
-                yield from self._write_batches(held, is_small=False)
-                held, size, is_first = [], 0, False
-        if held:
+                yield from self._write_batches(batches_in_part, is_small=False)
+                batches_in_part, size, is_first = [], 0, False
+        if batches_in_part:
             is_small = is_first and size <= self._plan.inline_bytes_max
-            yield from self._write_batches(held, is_small=is_small)
+            yield from self._write_batches(batches_in_part, is_small=is_small)
 
     def _write_batches(
-        self, held: list[pa.RecordBatch], *, is_small: bool
+        self, batches: list[pa.RecordBatch], *, is_small: bool
     ) -> Iterator[PartManifest]:
-        table = pa.Table.from_batches(held)
+        table = pa.Table.from_batches(batches)
         for values, part in _cut_by_values(table, self._plan.partition_by):
             yield self._write_part(part, values, is_small=is_small)
 
@@ -163,10 +163,10 @@ def read_head(table: pa.Table) -> list[dict[str, Any]]:
     room = _HEAD_BYTES
     for batch in table.slice(0, _HEAD_ROWS).to_batches():
         try:
-            found = arrow_values.batch_to_rows(batch, kinds)
+            batch_rows = arrow_values.batch_to_rows(batch, kinds)
         except ValueWithoutJson as problem:
             raise SparkRefusal("schema", str(problem)) from problem
-        for row in found:
+        for row in batch_rows:
             room -= len(codec.encode_json(row))
             if room < 0:
                 return rows
@@ -183,11 +183,11 @@ def _cut_by_values(
         return
     starts = [0, *_find_changes(table, columns), table.num_rows]
     for start, end in pairwise(starts):
-        shown = arrow_values.batch_to_rows(
+        partition_values = arrow_values.batch_to_rows(
             table.select(list(columns)).slice(start, 1).combine_chunks().to_batches()[0],
             [""] * len(columns),
         )[0]
-        yield list(shown.values()), table.slice(start, end - start).combine_chunks()
+        yield list(partition_values.values()), table.slice(start, end - start).combine_chunks()
 
 
 def _find_changes(table: pa.Table, columns: tuple[str, ...]) -> list[int]:
@@ -221,8 +221,8 @@ def build_spread(manifests: list[PartManifest], plan: WritePlan, columns: list[s
         payload_bytes=sum(part_manifest.payload_bytes for part_manifest in manifests),
         schema=first.schema,
         columns=columns,
-        parts=[one.ref for one in manifests if one.ref is not None],
+        parts=[manifest.ref for manifest in manifests if manifest.ref is not None],
         partition_by=list(plan.partition_by),
-        partitions=[one.values for one in manifests] if plan.partition_by else [],
+        partitions=[manifest.values for manifest in manifests] if plan.partition_by else [],
         head=first.head,
     )

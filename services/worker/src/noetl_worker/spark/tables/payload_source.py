@@ -85,10 +85,10 @@ class NoetlSource(DataSource):
                 _decode_schema(named_tables.find_named_table(home, self.options["table"]))
             )
         schemas = [_read_schema(home, ref) for ref in refs]
-        merged = pa.unify_schemas(schemas, promote_options="permissive")
+        merged_schema = pa.unify_schemas(schemas, promote_options="permissive")
         if is_union:
-            merged = merged.append(pa.field(PART, pa.int64()))
-        return named_tables.build_spark_schema(arrow_columns.fit_schema(merged))
+            merged_schema = merged_schema.append(pa.field(PART, pa.int64()))
+        return named_tables.build_spark_schema(arrow_columns.fit_schema(merged_schema))
 
     def reader(self, schema: StructType) -> "NoetlReader":
         """Return a reader that gives exactly these columns."""
@@ -116,13 +116,15 @@ class NoetlReader(DataSourceReader):
         home, refs, is_union = _parse_options(self._options)
         if "table" in self._options:
             refs = named_tables.find_named_table(home, self._options["table"]).parts
-        wanted = max(1, int(self._options.get("partitions", _PARTITIONS)))
+        partition_count = max(1, int(self._options.get("partitions", _PARTITIONS)))
         pieces = [
             piece
             for number, ref in enumerate(refs)
-            for piece in _list_slices(home, ref, part=number if is_union else None, slices=wanted)
+            for piece in _list_slices(
+                home, ref, part=number if is_union else None, slices=partition_count
+            )
         ]
-        return [SlicePartition(group) for group in _group_by_bytes(pieces, wanted)]
+        return [SlicePartition(group) for group in _group_by_bytes(pieces, partition_count)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the pieces of a task."""
@@ -137,8 +139,8 @@ class NoetlReader(DataSourceReader):
                     PART, pa.array([piece.part] * table.num_rows, pa.int64())
                 )
             with _refuse_mismatch(piece):
-                whole = arrow_columns.cast_table(table, arrow_schema).combine_chunks()
-            yield from whole.to_batches(max_chunksize=_BATCH_ROWS)
+                slice_table = arrow_columns.cast_table(table, arrow_schema).combine_chunks()
+            yield from slice_table.to_batches(max_chunksize=_BATCH_ROWS)
 
 
 def _parse_options(options: Any) -> tuple[StoreAddress, list[PayloadRef], bool]:
@@ -161,8 +163,8 @@ def _read_schema(home: StoreAddress, ref: PayloadRef) -> pa.Schema:
     return _read_slice(home, PayloadSlice(ref)).schema
 
 
-def _decode_schema(found: SpreadTable) -> pa.Schema:
-    return arrow_columns.fit_schema(pa.ipc.read_schema(pa.py_buffer(b64decode(found.schema))))
+def _decode_schema(table: SpreadTable) -> pa.Schema:
+    return arrow_columns.fit_schema(pa.ipc.read_schema(pa.py_buffer(b64decode(table.schema))))
 
 
 def _list_slices(
@@ -183,14 +185,14 @@ def _group_by_bytes(pieces: list[PayloadSlice], groups_max: int) -> Iterator[lis
     total = sum(piece.ref.payload_bytes / piece.count for piece in pieces)
     target = max(total / groups_max, 1.0)
     group: list[PayloadSlice] = []
-    left = groups_max
+    groups_left = groups_max
     size = 0.0
     for piece in pieces:
         group.append(piece)
         size += piece.ref.payload_bytes / piece.count
-        if size >= target and left > 1:
+        if size >= target and groups_left > 1:
             yield group
-            group, size, left = [], 0.0, left - 1
+            group, size, groups_left = [], 0.0, groups_left - 1
     if group:
         yield group
 
@@ -238,10 +240,10 @@ def _build_table(value: Any, ref: PayloadRef) -> pa.Table:
     raise SparkRefusal("validation", text)
 
 
-def get_shown_value(kept: Any) -> Any:
+def get_shown_value(result: Any) -> Any:
     """Return what a kept result is the result of: its last task's, or a loop's list."""
-    if not isinstance(kept, dict):
-        return kept
-    if "tasks" in kept and "last" in kept:
-        return kept["tasks"].get(kept["last"], {}).get("raw")
-    return row_tables.join_results(kept["results"]) if "results" in kept else kept
+    if not isinstance(result, dict):
+        return result
+    if "tasks" in result and "last" in result:
+        return result["tasks"].get(result["last"], {}).get("raw")
+    return row_tables.join_results(result["results"]) if "results" in result else result

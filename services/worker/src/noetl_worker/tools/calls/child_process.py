@@ -203,11 +203,13 @@ async def _wait_for_end(
 ) -> None:
     """Wait for the command's end, or for a reader that gives up."""
     end = asyncio.ensure_future(process.wait_until_ended())
-    waiting: set[asyncio.Future[int] | asyncio.Future[None]] = {end, *readers}
+    pending_futures: set[asyncio.Future[int] | asyncio.Future[None]] = {end, *readers}
     try:
         while not end.done():
-            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            if any(item is not end and item.exception() is not None for item in done):
+            ended_futures, pending_futures = await asyncio.wait(
+                pending_futures, return_when=asyncio.FIRST_COMPLETED
+            )
+            if any(item is not end and item.exception() is not None for item in ended_futures):
                 return
     finally:
         end.cancel()
@@ -224,10 +226,10 @@ async def _finish_readers(readers: tuple["asyncio.Future[None]", ...]) -> None:
 async def _drain_stream(
     source: asyncio.StreamReader, captured: CapturedOutput, stream: str
 ) -> None:
-    held = captured.stdout if stream == STDOUT else captured.stderr
+    buffer = captured.stdout if stream == STDOUT else captured.stderr
     while data := await source.read(_CHUNK_BYTES):
         captured.log.write_output(stream, data)
-        captured.add_output(held, data)
+        captured.add_output(buffer, data)
         await captured.log.wait_for_room()
 
 

@@ -26,20 +26,22 @@ class ReferenceReader:
 
     def __init__(self, payloads: Payloads) -> None:
         self._payloads = payloads
-        self._remembered = PayloadCache(bytes_max=_REMEMBERED_BYTES)
+        self._cache = PayloadCache(bytes_max=_REMEMBERED_BYTES)
 
     def get_payloads(self, site: UnitScope) -> TenantPayloads:
         """Return the store as the call's organization sees it."""
         place = PayloadOwner(tenant_id=site.tenant_id, organization_id=site.organization_id)
-        return TenantPayloads(self._payloads, place=place, remembered=self._remembered)
+        return TenantPayloads(self._payloads, place=place, cache=self._cache)
 
-    async def load_value(self, given: Any, site: UnitScope) -> Any:
+    async def load_value(self, reference_value: Any, site: UnitScope) -> Any:
         """Return the plain value behind a reference; raises `ToolFailure`."""
-        ref = find_reference(given, site)
+        ref = find_reference(reference_value, site)
         if ref is None:
-            raise ToolFailure(build_error("validation", f"{given!r:.120} is no reference"))
-        loaded = await self.get_payloads(site).load_value(ref)
-        return get_shown_value(loaded) if names_result(given) else loaded
+            raise ToolFailure(
+                build_error("validation", f"{reference_value!r:.120} is no reference")
+            )
+        loaded_result = await self.get_payloads(site).load_value(ref)
+        return get_shown_value(loaded_result) if names_result(reference_value) else loaded_result
 
     async def load_part(self, part: Any, site: UnitScope) -> Any:
         """Return what one part of a reduce holds, or what a reference means."""
@@ -66,15 +68,15 @@ def get_part_reference(part: Any) -> Any:
     ref = part["ref"]
     if "kind" in ref:
         return ref
-    named = {"ref": ref.get("uri"), "bytes": ref.get("payload_bytes")}
-    return {"kind": "result_ref", **ref, **named}
+    named_fields = {"ref": ref.get("uri"), "bytes": ref.get("payload_bytes")}
+    return {"kind": "result_ref", **ref, **named_fields}
 
 
-def _get_unit_value(kept: Any) -> Any:
+def _get_unit_value(result: Any) -> Any:
     """Return what a unit's kept result is: of several tables the one that they make."""
-    if isinstance(kept, dict) and "results" in kept and "tasks" not in kept:
-        return row_tables.join_results(kept["results"])
-    return get_shown_value(kept)
+    if isinstance(result, dict) and "results" in result and "tasks" not in result:
+        return row_tables.join_results(result["results"])
+    return get_shown_value(result)
 
 
 def is_reference(value: Any) -> bool:
@@ -140,11 +142,15 @@ def _parse_locator(text: str, site: UnitScope) -> PayloadRef:
             raise ToolFailure(build_error("config", f"{text!r:.200} does not point to a payload"))
 
 
-def get_shown_value(loaded: Any) -> Any:
+def get_shown_value(loaded_result: Any) -> Any:
     """Return the value of a result as it is kept; of one task, what that task returned."""
-    if isinstance(loaded, dict) and "results" in loaded and "tasks" not in loaded:
-        return view_loop(msgspec.convert(loaded, LoopResult)).to_plain()
-    pipeline_result = msgspec.convert(loaded, PipelineResult)
+    if (
+        isinstance(loaded_result, dict)
+        and "results" in loaded_result
+        and "tasks" not in loaded_result
+    ):
+        return view_loop(msgspec.convert(loaded_result, LoopResult)).to_plain()
+    pipeline_result = msgspec.convert(loaded_result, PipelineResult)
     if len(pipeline_result.tasks) == 1:
         return next(iter(pipeline_result.tasks.values())).raw
     return output_forms.to_plain(view_pipeline(pipeline_result))

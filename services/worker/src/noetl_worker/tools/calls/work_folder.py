@@ -45,13 +45,13 @@ class WorkFolder:
         """
         folder = self.get_files_folder(site).resolve()
         try:
-            resolved = (folder / path).resolve()
+            real_path = (folder / path).resolve()
         except (OSError, RuntimeError) as problem:
             raise _build_folder_failure(f"{path!r:.120} cannot be followed: {problem}") from problem
-        if not resolved.is_relative_to(folder) or resolved == folder:
+        if not real_path.is_relative_to(folder) or real_path == folder:
             text = f"{path!r:.120} leads out of the folder of the organization's files"
             raise _build_folder_failure(text)
-        return resolved
+        return real_path
 
     def _get_folder(self, site: UnitScope, name: str) -> Path:
         for owner in (site.tenant_id, site.organization_id):
@@ -122,13 +122,13 @@ async def _hold_file_lock(path: Path) -> AsyncIterator[None]:
 @asynccontextmanager
 async def _hold_flock(path: Path) -> AsyncIterator[list[int]]:
     """Lock a file; the lock ends with the descriptor, which the block may take and close."""
-    held = [os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)]
+    descriptors = [os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)]
     try:
-        while not _try_lock(held[0], path):  # noqa: ASYNC110 - another process holds it
+        while not _try_lock(descriptors[0], path):  # noqa: ASYNC110 - another process holds it
             await asyncio.sleep(_PAUSE_S)
-        yield held
+        yield descriptors
     finally:
-        for descriptor in held:
+        for descriptor in descriptors:
             os.close(descriptor)
 
 

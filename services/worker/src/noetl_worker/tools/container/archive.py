@@ -44,18 +44,18 @@ def write_archive(target: BinaryIO, files: WorkFiles, *, user: str) -> None:
     win over those of the execution.
     """
     folder = files.folder
-    own = {file.path: file.content for file in files.own}
+    own_contents = {file.path: file.content for file in files.own}
     with tarfile.open(fileobj=target, mode="w", format=tarfile.GNU_FORMAT) as archive:
         writer = _ArchiveWriter(archive, user)
         # The folder itself: runtimes make it as root's.
         writer.add_folder("/")
         for path in sorted(list_files(folder)):
-            if path not in own and path != RESULT_NAME:
-                with (folder / path).open("rb") as opened:
-                    status = os.fstat(opened.fileno())
+            if path not in own_contents and path != RESULT_NAME:
+                with (folder / path).open("rb") as stream:
+                    status = os.fstat(stream.fileno())
                     is_program = bool(status.st_mode & _PROGRAM_BIT)
-                    writer.add_file(path, opened, status.st_size, is_program=is_program)
-        for path, content in own.items():
+                    writer.add_file(path, stream, status.st_size, is_program=is_program)
+        for path, content in own_contents.items():
             is_program = content.startswith(_SCRIPT_START)
             writer.add_file(path, BytesIO(content), len(content), is_program=is_program)
     target.seek(0)
@@ -68,9 +68,9 @@ def read_archive(source: BinaryIO, files: WorkFiles) -> bytes | None:
     what is neither a file nor a folder, and for a result that is too large.
     """
     folder = files.folder
-    own = {file.path: file.content for file in files.own}
+    own_contents = {file.path: file.content for file in files.own}
     result: bytes | None = None
-    left = set()
+    present_paths = set()
     source.seek(0)
     with tarfile.open(fileobj=source, mode="r:") as archive:
         for entry in archive:
@@ -79,19 +79,19 @@ def read_archive(source: BinaryIO, files: WorkFiles) -> bytes | None:
                 continue
             if not entry.isreg():
                 raise _build_file_failure(path, "is a link or a device: only files are kept")
-            opened = archive.extractfile(entry)
-            assert opened is not None, "a regular file has content"
+            entry_file = archive.extractfile(entry)
+            assert entry_file is not None, "a regular file has content"
             if path == RESULT_NAME:
-                result = _read_result(entry, opened)
+                result = _read_result(entry, entry_file)
                 continue
-            if _is_own(entry, own.get(path), opened):
+            if _is_own(entry, own_contents.get(path), entry_file):
                 # What the execution has under this name was only hidden.
-                left.add(path)
+                present_paths.add(path)
                 continue
-            opened.seek(0)
-            _write_file(folder, path, opened, is_program=bool(entry.mode & _PROGRAM_BIT))
-            left.add(path)
-    for path in list_files(folder) - left - {RESULT_NAME}:
+            entry_file.seek(0)
+            _write_file(folder, path, entry_file, is_program=bool(entry.mode & _PROGRAM_BIT))
+            present_paths.add(path)
+    for path in list_files(folder) - present_paths - {RESULT_NAME}:
         (folder / path).unlink()
     return result
 
@@ -161,8 +161,10 @@ def _read_result(entry: tarfile.TarInfo, content: IO[bytes]) -> bytes:
     return content.read()
 
 
-def _is_own(entry: tarfile.TarInfo, own: bytes | None, content: IO[bytes]) -> bool:
-    return own is not None and entry.size == len(own) and content.read() == own
+def _is_own(entry: tarfile.TarInfo, own_content: bytes | None, content: IO[bytes]) -> bool:
+    return (
+        own_content is not None and entry.size == len(own_content) and content.read() == own_content
+    )
 
 
 def _write_file(folder: Path, path: str, content: IO[bytes], *, is_program: bool) -> None:
@@ -178,9 +180,9 @@ def _write_file(folder: Path, path: str, content: IO[bytes], *, is_program: bool
         _remove_tree(target)
     target.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    with os.fdopen(os.open(target, flags, 0o700 if is_program else 0o600), "wb") as opened:
+    with os.fdopen(os.open(target, flags, 0o700 if is_program else 0o600), "wb") as target_file:
         while data := content.read(_COPIED_BYTES):
-            opened.write(data)
+            target_file.write(data)
 
 
 def _remove_tree(folder: Path) -> None:

@@ -71,7 +71,7 @@ class OutputTail:
 
 def build_outcome(
     end: ContainerEnd,
-    started: StartedContainer,
+    container: StartedContainer,
     tail: OutputTail,
     *,
     spec: ContainerSpec,
@@ -83,8 +83,8 @@ def build_outcome(
         "status": "failed" if error is not None else "succeeded",
         "exit_code": end.exit_code,
         "image": spec.image,
-        "job_name": started.name,
-        "pod_name": started.pod or None,
+        "job_name": container.name,
+        "pod_name": container.pod or None,
         "logs": tail.build_text(),
         "result": None,
         "started_at": end.started_at or None,
@@ -116,9 +116,9 @@ def _find_error(end: ContainerEnd, tail: OutputTail, spec: ContainerSpec) -> Too
     if end.is_out_of_memory:
         return build_memory_failure(spec.resources.memory_bytes)
     number = end.exit_code - _SIGNAL_BASE
-    how = f"was ended by signal {number}" if number > 0 else f"ended with code {code}"
+    end_text = f"was ended by signal {number}" if number > 0 else f"ended with code {code}"
     last_line = tail.find_last_line()
-    text = f"the container {how}{f': {last_line}' if last_line else ''}"
+    text = f"the container {end_text}{f': {last_line}' if last_line else ''}"
     details = {"exit_code": end.exit_code}
     return ToolFailure(build_error("container", text, code=code, source=SOURCE, details=details))
 

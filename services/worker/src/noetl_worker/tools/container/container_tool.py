@@ -69,8 +69,8 @@ class ContainerTool:
             runtime = self._get_runtime()
             async with self._free, task_timeout(call.timeout.total):
                 spec = self._build_spec(call, fields)
-                own = await self._load_files(call, fields)
-                files = WorkFiles(folder=await call.task_files.fetch_folder(), own=own)
+                own_files = await self._load_files(call, fields)
+                files = WorkFiles(folder=await call.task_files.fetch_folder(), own=own_files)
                 return await self._run_container(runtime, call, spec, files, tail)
         except ToolFailure as problem:
             return Outcome(error=problem.error)
@@ -127,14 +127,14 @@ class ContainerTool:
         tail: OutputTail,
     ) -> Outcome:
         """Run one container; raises `ToolFailure`, `TimeoutError` and `OSError`."""
-        async with self._hold_container(runtime, call, spec, files) as started:
-            end = await _watch_container(runtime, started, call, tail)
+        async with self._hold_container(runtime, call, spec, files) as container:
+            end = await _watch_container(runtime, container, call, tail)
             if end.is_out_of_memory and end.exit_code == 0:
                 call.log.add_line(NOTICE, "a process of the container met its memory limit")
             result = end.result
             if end.exit_code == 0:
-                result = await self._collect_files(runtime, started, files) or result
-            return container_result.build_outcome(end, started, tail, spec=spec, result=result)
+                result = await self._collect_files(runtime, container, files) or result
+            return container_result.build_outcome(end, container, tail, spec=spec, result=result)
 
     @asynccontextmanager
     async def _hold_container(
@@ -146,24 +146,24 @@ class ContainerTool:
     ) -> AsyncIterator[StartedContainer]:
         """Hold a container that is removed afterwards, also when the task is called off."""
         tell = partial(call.log.add_line, NOTICE)
-        started = await runtime.start_container(spec, files, tell)
+        container = await runtime.start_container(spec, files, tell)
         is_ended = False
         try:
-            yield started
+            yield container
             is_ended = True
         finally:
             grace_s = 0.0 if is_ended else self._limits.grace_s
-            await asyncio.shield(_remove_container(runtime, started, grace_s=grace_s))
+            await asyncio.shield(_remove_container(runtime, container, grace_s=grace_s))
 
     async def _collect_files(
-        self, runtime: ContainerRuntime, started: StartedContainer, files: WorkFiles
+        self, runtime: ContainerRuntime, container: StartedContainer, files: WorkFiles
     ) -> bytes | None:
         """Take over the files that a container left, and return its result."""
-        with tempfile.TemporaryFile() as opened:
+        with tempfile.TemporaryFile() as archive_file:
             bytes_max = self._limits.collected_bytes_max
-            if not await runtime.collect_files(started, opened, bytes_max=bytes_max):
+            if not await runtime.collect_files(container, archive_file, bytes_max=bytes_max):
                 return None
-            return await run_in_thread(archive.read_archive, opened, files)
+            return await run_in_thread(archive.read_archive, archive_file, files)
 
     async def close(self) -> None:
         """Close connections."""
@@ -172,12 +172,12 @@ class ContainerTool:
 
 
 async def _watch_container(
-    runtime: ContainerRuntime, started: StartedContainer, call: Call, tail: OutputTail
+    runtime: ContainerRuntime, container: StartedContainer, call: Call, tail: OutputTail
 ) -> ContainerEnd:
     """Wait for the end of a container while its log is followed; raises `ToolFailure`."""
-    following = asyncio.ensure_future(_follow_log(runtime, started, call, tail))
+    following = asyncio.ensure_future(_follow_log(runtime, container, call, tail))
     try:
-        end = await runtime.wait_for_end(started)
+        end = await runtime.wait_for_end(container)
         await asyncio.wait((following,), timeout=_LAST_LINES_S)
         if not tail.is_whole:
             text = "the output did not come to its end: its last line is no result"
@@ -189,10 +189,10 @@ async def _watch_container(
 
 
 async def _follow_log(
-    runtime: ContainerRuntime, started: StartedContainer, call: Call, tail: OutputTail
+    runtime: ContainerRuntime, container: StartedContainer, call: Call, tail: OutputTail
 ) -> None:
     try:
-        async for stream, data in runtime.follow_logs(started):
+        async for stream, data in runtime.follow_logs(container):
             tail.add_output(stream, data)
             call.log.write_output(stream, data)
             await call.log.wait_for_room()
@@ -202,11 +202,13 @@ async def _follow_log(
 
 
 async def _remove_container(
-    runtime: ContainerRuntime, started: StartedContainer, *, grace_s: float
+    runtime: ContainerRuntime, container: StartedContainer, *, grace_s: float
 ) -> None:
     """Remove a container; one that cannot be is left to the sweep."""
     try:
         async with asyncio.timeout(_REMOVAL_S + grace_s):
-            await runtime.remove_container(started.container_id, grace_s=grace_s)
+            await runtime.remove_container(container.container_id, grace_s=grace_s)
     except (ToolFailure, TimeoutError) as problem:
-        log.warning("a container is left to the sweep", container=started.name, reason=str(problem))
+        log.warning(
+            "a container is left to the sweep", container=container.name, reason=str(problem)
+        )

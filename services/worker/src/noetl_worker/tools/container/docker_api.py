@@ -29,9 +29,9 @@ NOT_MODIFIED = 304
 class DockerRefusal(ApiRefusal):
     """Docker answered that it did not do what was asked."""
 
-    def build_failure(self, what: str) -> ToolFailure:
+    def build_failure(self, operation: str) -> ToolFailure:
         """Say what was refused."""
-        text = f"Docker refused {what}: {self.message}"
+        text = f"Docker refused {operation}: {self.message}"
         return ToolFailure(build_error("container_start", text, source=SOURCE))
 
 
@@ -112,8 +112,8 @@ class DockerApi:
         """Return the oldest version of the API that has what is needed and that Docker serves."""
         about = await self.send_request("GET", _VERSION_PATH) or {}
         served_from = str(about.get("MinAPIVersion") or "1.0").split(".")
-        least = tuple(int(part) for part in served_from if part.isdecimal())
-        return "/v" + ".".join(map(str, max(_VERSION_MIN, least)))
+        oldest_version = tuple(int(part) for part in served_from if part.isdecimal())
+        return "/v" + ".".join(map(str, max(_VERSION_MIN, oldest_version)))
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:

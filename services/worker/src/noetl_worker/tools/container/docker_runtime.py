@@ -74,11 +74,11 @@ class DockerRuntime:
         container_id = await self._create_container(spec, tell)
         path = f"/containers/{container_id}"
         try:
-            with tempfile.TemporaryFile() as opened:
-                await run_in_thread(write_archive, opened, files, user=spec.user)
+            with tempfile.TemporaryFile() as archive_file:
+                await run_in_thread(write_archive, archive_file, files, user=spec.user)
                 query = {"path": WORK_FOLDER}
                 await self._api.send_request(
-                    "PUT", f"{path}/archive", query=query, body=opened, seconds=None
+                    "PUT", f"{path}/archive", query=query, body=archive_file, seconds=None
                 )
             await self._open_output(container_id)
             await self._api.send_request("POST", f"{path}/start")
@@ -92,9 +92,9 @@ class DockerRuntime:
             raise
         return StartedContainer(container_id=container_id, name=spec.name)
 
-    async def follow_logs(self, started: StartedContainer) -> AsyncIterator[tuple[str, bytes]]:
+    async def follow_logs(self, container: StartedContainer) -> AsyncIterator[tuple[str, bytes]]:
         """Yield what a container writes until it ends; raises `ToolFailure`."""
-        stack, response = self._outputs.pop(started.container_id)
+        stack, response = self._outputs.pop(container.container_id)
         content = response.content
         async with stack:
             while True:
@@ -102,14 +102,14 @@ class DockerRuntime:
                     header = await content.readexactly(_HEADER_BYTES)
                 except asyncio.IncompleteReadError:
                     return
-                left = int.from_bytes(header[4:], "big")
-                while left and (data := await content.read(min(left, _READ_BYTES))):
-                    left -= len(data)
+                bytes_left = int.from_bytes(header[4:], "big")
+                while bytes_left and (data := await content.read(min(bytes_left, _READ_BYTES))):
+                    bytes_left -= len(data)
                     yield _STREAMS.get(header[0], STDOUT), data
 
-    async def wait_for_end(self, started: StartedContainer) -> ContainerEnd:
+    async def wait_for_end(self, container: StartedContainer) -> ContainerEnd:
         """Return how a container ended; raises `ToolFailure`."""
-        path = f"/containers/{started.container_id}"
+        path = f"/containers/{container.container_id}"
         tries_left = _WAIT_TRIES_MAX
         while True:
             try:
@@ -117,7 +117,7 @@ class DockerRuntime:
                 state = (await self._api.send_request("GET", f"{path}/json"))["State"]
             except DockerRefusal as refusal:
                 if refusal.status == NOT_FOUND:
-                    raise _build_removed_failure(started.name) from refusal
+                    raise _build_removed_failure(container.name) from refusal
                 raise refusal.build_failure("to wait for the container") from refusal
             except ToolFailure:
                 if not tries_left:
@@ -130,10 +130,10 @@ class DockerRuntime:
                 return await self._read_end(path, state)
 
     async def collect_files(
-        self, started: StartedContainer, target: BinaryIO, *, bytes_max: int
+        self, container: StartedContainer, target: BinaryIO, *, bytes_max: int
     ) -> bool:
         """Write what the container's folder holds to `target`; raises `ToolFailure`."""
-        path = f"/containers/{started.container_id}/archive"
+        path = f"/containers/{container.container_id}/archive"
         size_bytes = 0
         try:
             async with self._api.stream_response(
@@ -167,10 +167,12 @@ class DockerRuntime:
         """List the containers that workers have started; raises `ToolFailure`."""
         query = {"all": "true", "filters": _LIST_FILTER}
         try:
-            listed = await self._api.send_request("GET", "/containers/json", query=query)
+            container_descriptions = await self._api.send_request(
+                "GET", "/containers/json", query=query
+            )
         except DockerRefusal as refusal:
             raise refusal.build_failure("to list containers") from refusal
-        return [_parse_record(container) for container in listed]
+        return [_parse_record(container) for container in container_descriptions]
 
     async def close(self) -> None:
         """Close connections."""

@@ -22,12 +22,12 @@ _SPELLINGS = {
 _RESTART_POLICIES = frozenset({"Never", "OnFailure"})
 
 
-def merge_fields(given: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
+def merge_fields(inputs: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
     """Merge `runtime` and `job` and the older spellings; what stands on the task wins.
 
     Inputs fill what is left out. Raises `ToolFailure`.
     """
-    merged: dict[str, Any] = {}
+    merged_fields: dict[str, Any] = {}
     for name in _NESTED:
         nested = fields.get(name)
         if nested is not None and not isinstance(nested, dict):
@@ -38,11 +38,11 @@ def merge_fields(given: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any
                 raise build_invalid_failure(
                     f"field '{name}.{key}' is not a field of kind container"
                 )
-            merged[canonical] = item
-    merged.update(
+            merged_fields[canonical] = item
+    merged_fields.update(
         (key, item) for key, item in fields.items() if key not in _NESTED and item is not None
     )
-    return {**{key: given[key] for key in _FIELDS if key in given}, **merged}
+    return {**{key: inputs[key] for key in _FIELDS if key in inputs}, **merged_fields}
 
 
 def check_fields(fields: dict[str, Any]) -> None:

@@ -49,6 +49,6 @@ def _is_match(name: str, pattern: str) -> bool:
     # `python*` is no registry python.example.
     if ("/" in name) != ("/" in pattern):
         return False
-    first, _, rest = name.partition("/")
-    pattern_first, _, pattern_rest = pattern.partition("/")
-    return fnmatchcase(first, pattern_first) and fnmatchcase(rest, pattern_rest)
+    first, _, path = name.partition("/")
+    pattern_first, _, pattern_path = pattern.partition("/")
+    return fnmatchcase(first, pattern_first) and fnmatchcase(path, pattern_path)

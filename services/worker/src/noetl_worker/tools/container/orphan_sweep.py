@@ -34,13 +34,13 @@ class OrphanSweep:
 
     async def sweep_containers(self) -> int:
         """Remove orphans, return how many; raises `ToolFailure`."""
-        removed = 0
+        removed_count = 0
         for record in await self._runtime.list_containers():
-            if removed < _REMOVED_MAX and self._is_orphan(record):
+            if removed_count < _REMOVED_MAX and self._is_orphan(record):
                 await self._runtime.remove_container(record.container_id, grace_s=0)
                 log.info("container of an ended worker removed", container=record.name)
-                removed += 1
-        return removed
+                removed_count += 1
+        return removed_count
 
     def _is_orphan(self, record: ContainerRecord) -> bool:
         if record.deadline_s and record.deadline_s < self._clock.now().timestamp():

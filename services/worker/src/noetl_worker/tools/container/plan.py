@@ -63,7 +63,7 @@ def build_spec(
     """Describe the container of a task; raises `ToolFailure`."""
     _check_account(fields, limits)
     resources = fields.get("resources") or {}
-    most = _parse_limits(resources.get("limits") or {}, limits)
+    maximum = _parse_limits(resources.get("limits") or {}, limits)
     command = tuple(fields.get("command") or ())
     if not command and fields.get("script") is not None:
         command = (_SHELL, f"{WORK_FOLDER}/{SCRIPT_PATH}")
@@ -78,8 +78,8 @@ def build_spec(
         labels=_build_labels(call, owner=owner, deadline_s=deadline_s),
         deadline_s=deadline_s,
         timeout_s=call.timeout.total,
-        resources=most,
-        requests=_parse_requests(resources.get("requests") or {}, most),
+        resources=maximum,
+        requests=_parse_requests(resources.get("requests") or {}, maximum),
         has_network=_parse_network(fields, limits),
         user=limits.user,
         service_account=fields.get("service_account") or "",
@@ -97,19 +97,21 @@ def check_secrets(spec: ContainerSpec, mask: SecretMask) -> None:
             )
 
 
-def parse_file_path(given: str) -> str:
+def parse_file_path(path_text: str) -> str:
     """Return the path of a file in the container's folder; raises `ToolFailure`."""
-    path = PurePosixPath(given)
+    path = PurePosixPath(path_text)
     if path.is_absolute():
         if not path.is_relative_to(WORK_FOLDER):
             raise build_invalid_failure(
-                f"field 'files': {given!r:.120} lies outside of {WORK_FOLDER}, the one folder "
+                f"field 'files': {path_text!r:.120} lies outside of {WORK_FOLDER}, the one folder "
                 f"that a container may write: name it '{path.name}' or '{WORK_FOLDER}/{path.name}'"
             )
         path = path.relative_to(WORK_FOLDER)
-    is_inside = path.parts and ".." not in path.parts and "\0" not in given
+    is_inside = path.parts and ".." not in path.parts and "\0" not in path_text
     if not is_inside or path.parts[0] == RESULT_NAME:
-        raise build_invalid_failure(f"field 'files': {given!r:.120} is no path of a file of a task")
+        raise build_invalid_failure(
+            f"field 'files': {path_text!r:.120} is no path of a file of a task"
+        )
     return path.as_posix()
 
 
@@ -119,12 +121,12 @@ def list_unused_fields(fields: dict[str, Any]) -> list[str]:
     return unused + (["restart_policy"] if fields.get("restart_policy") == "OnFailure" else [])
 
 
-def _parse_limits(given: Mapping[str, Any], limits: ContainerLimits) -> ContainerResources:
-    memory_bytes = _parse_quantity(given, "memory", parse_memory, limits.memory_bytes)
-    cpus = _parse_quantity(given, "cpu", parse_cpus, limits.cpus)
-    if unknown := sorted(given.keys() - {"memory", "cpu"}):
+def _parse_limits(limit_fields: Mapping[str, Any], limits: ContainerLimits) -> ContainerResources:
+    memory_bytes = _parse_quantity(limit_fields, "memory", parse_memory, limits.memory_bytes)
+    cpus = _parse_quantity(limit_fields, "cpu", parse_cpus, limits.cpus)
+    if unknown_keys := sorted(limit_fields.keys() - {"memory", "cpu"}):
         raise build_invalid_failure(
-            f"field 'resources.limits.{unknown[0]}' is not known: use memory and cpu"
+            f"field 'resources.limits.{unknown_keys[0]}' is not known: use memory and cpu"
         )
     if memory_bytes > limits.memory_bytes_max:
         _refuse_amount("memory", memory_bytes, limits.memory_bytes_max, MEMORY_SETTING)
@@ -133,39 +135,41 @@ def _parse_limits(given: Mapping[str, Any], limits: ContainerLimits) -> Containe
     return ContainerResources(memory_bytes=memory_bytes, cpus=cpus)
 
 
-def _parse_requests(given: Mapping[str, Any], most: ContainerResources) -> ContainerResources:
-    memory_bytes = _parse_quantity(given, "memory", parse_memory, most.memory_bytes)
-    cpus = _parse_quantity(given, "cpu", parse_cpus, most.cpus)
-    if memory_bytes > most.memory_bytes or cpus > most.cpus:
+def _parse_requests(
+    request_fields: Mapping[str, Any], maximum: ContainerResources
+) -> ContainerResources:
+    memory_bytes = _parse_quantity(request_fields, "memory", parse_memory, maximum.memory_bytes)
+    cpus = _parse_quantity(request_fields, "cpu", parse_cpus, maximum.cpus)
+    if memory_bytes > maximum.memory_bytes or cpus > maximum.cpus:
         raise build_invalid_failure("field 'resources.requests' is more than 'resources.limits'")
     return ContainerResources(memory_bytes=memory_bytes, cpus=cpus)
 
 
-def _parse_quantity(given: Mapping[str, Any], name: str, parse: Any, otherwise: Any) -> Any:
-    if given.get(name) is None:
-        return otherwise
-    parsed = parse(given[name])
-    if parsed is None:
+def _parse_quantity(quantity_fields: Mapping[str, Any], name: str, parse: Any, default: Any) -> Any:
+    if quantity_fields.get(name) is None:
+        return default
+    quantity = parse(quantity_fields[name])
+    if quantity is None:
         raise build_invalid_failure(
-            f"field 'resources': {given[name]!r:.80} is no amount of {name}: write it as in "
-            "{memory: 512Mi, cpu: 500m}"
+            f"field 'resources': {quantity_fields[name]!r:.80} is no amount of {name}: write "
+            "it as in {memory: 512Mi, cpu: 500m}"
         )
-    return parsed
+    return quantity
 
 
-def _refuse_amount(name: str, wanted: float, most: float, setting: str) -> None:
-    text = f"field 'resources.limits.{name}' asks for {wanted:,}: {setting} allows {most:,}"
+def _refuse_amount(name: str, amount: float, amount_max: float, setting: str) -> None:
+    text = f"field 'resources.limits.{name}' asks for {amount:,}: {setting} allows {amount_max:,}"
     raise ToolFailure(build_error("config", text, source=SOURCE))
 
 
 def _parse_network(fields: dict[str, Any], limits: ContainerLimits) -> bool:
-    given = fields.get("network")
-    if given is None:
+    field_value = fields.get("network")
+    if field_value is None:
         return False
-    is_wanted = coercion.coerce_boolean(given)
+    is_wanted = coercion.coerce_boolean(field_value)
     if is_wanted is None:
         raise build_invalid_failure(
-            f"field 'spec.network': {given!r:.80} is neither true nor false"
+            f"field 'spec.network': {field_value!r:.80} is neither true nor false"
         )
     if is_wanted and not limits.is_network_by_task:
         text = (

@@ -93,14 +93,14 @@ class ContainerRuntime(Protocol):
         One of an earlier delivery of the same attempt is removed before; `tell` hears of it.
         """
 
-    def follow_logs(self, started: StartedContainer) -> AsyncIterator[tuple[str, bytes]]:
+    def follow_logs(self, container: StartedContainer) -> AsyncIterator[tuple[str, bytes]]:
         """Yield what it writes, with the name of the stream, until it ends."""
 
-    async def wait_for_end(self, started: StartedContainer) -> ContainerEnd:
+    async def wait_for_end(self, container: StartedContainer) -> ContainerEnd:
         """Return how it ended."""
 
     async def collect_files(
-        self, started: StartedContainer, target: BinaryIO, *, bytes_max: int
+        self, container: StartedContainer, target: BinaryIO, *, bytes_max: int
     ) -> bool:
         """Write what its folder holds to `target`, as an archive; at most so many bytes.
 

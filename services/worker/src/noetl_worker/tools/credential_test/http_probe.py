@@ -40,11 +40,13 @@ async def probe_token(
     site: UnitScope,
 ) -> dict[str, Any]:
     """Ask for a token, and use it where there is an address; raises `ToolFailure`."""
-    granted = (await tokens.request_token(credential, site)).fields
+    grant_fields = (await tokens.request_token(credential, site)).fields
     token: dict[str, Any] = {
         "server": _format_host(str(credential.fields.get("token_url"))),
         **{
-            name: granted[name] for name in ("token_type", "expires_in", "scope") if name in granted
+            name: grant_fields[name]
+            for name in ("token_type", "expires_in", "scope")
+            if name in grant_fields
         },
     }
     if url is None:
@@ -53,7 +55,7 @@ async def probe_token(
         name=credential.name,
         kind="bearer",
         version=credential.version,
-        fields={"token": granted["token"]},
+        fields={"token": grant_fields["token"]},
     )
     return {**token, "request": await probe_request(bearer, url, fetch=fetch, site=site)}
 
@@ -82,7 +84,7 @@ def _format_host(url: str) -> str:
 
 
 # The rest of the answer holds the token itself, and its accessor.
-_TOLD = ("display_name", "policies", "ttl", "renewable")
+_SHOWN_FIELDS = ("display_name", "policies", "ttl", "renewable")
 
 
 async def probe_vault(
@@ -97,9 +99,9 @@ async def probe_vault(
         "headers": {"X-Vault-Token": token},
         "follow_redirects": False,
     }
-    body = await tokens.fetch_json(request, credential=None, site=site, what=credential.name)
+    body = await tokens.fetch_json(request, credential=None, site=site, entry=credential.name)
     data = body.get("data") if isinstance(body, dict) else None
     if not isinstance(data, dict):
         text = f"'{credential.name}': the server's answer about the token has no 'data'"
         raise ToolFailure(build_error("schema", text, source="http"))
-    return {"server": "vault", **{name: data[name] for name in _TOLD if name in data}}
+    return {"server": "vault", **{name: data[name] for name in _SHOWN_FIELDS if name in data}}

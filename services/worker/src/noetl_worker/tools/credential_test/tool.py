@@ -32,18 +32,18 @@ class CredentialTool:
                 # Who has just stored another version wants that one tested.
                 self._vault.forget_credential(call.auth, call.site)
             credential = await self._vault.resolve_auth(call.auth, call.site)
-            started = self._clock.monotonic_s()
-            probed = await self._probe_credential(credential, call)
+            started_s = self._clock.monotonic_s()
+            probe_fields = await self._probe_credential(credential, call)
         except ToolFailure as problem:
             return Outcome(error=problem.error)
-        latency_ms = round((self._clock.monotonic_s() - started) * _MS, 1)
+        latency_ms = round((self._clock.monotonic_s() - started_s) * _MS, 1)
         return Outcome(
             data={
                 "credential": credential.name,
                 "type": credential.kind,
                 "version": credential.version,
                 "latency_ms": latency_ms,
-                **{name: value for name, value in probed.items() if value is not None},
+                **{name: value for name, value in probe_fields.items() if value is not None},
             }
         )
 
@@ -69,12 +69,14 @@ class CredentialTool:
                 return await aws_probe.probe_identity(credential)
             case kind:
                 credential_type = TYPES.get(kind)
-                why = (
+                reason = (
                     credential_type.untestable
                     if credential_type is not None
                     else "its type is not known"
                 )
-                raise credential.build_unusable_failure(f"of type '{kind}' cannot be tested: {why}")
+                raise credential.build_unusable_failure(
+                    f"of type '{kind}' cannot be tested: {reason}"
+                )
 
 
 def _find_test_url(credential: Credential, call: Call) -> str | None:

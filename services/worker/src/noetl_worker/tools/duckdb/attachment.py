@@ -35,7 +35,7 @@ def _parse_dsn(dsn: str) -> dict[str, str]:
     """Take an address apart; the error repeats nothing of it, for it may hold a password."""
     try:
         parts = urlsplit(dsn)
-        found = {
+        settings = {
             "host": parts.hostname,
             "port": str(parts.port or 5432),
             "user": unquote(parts.username or ""),
@@ -46,7 +46,7 @@ def _parse_dsn(dsn: str) -> dict[str, str]:
     except ValueError as problem:
         text = "'dsn' cannot be read: write it as postgresql://user:password@host:port/database"
         raise UnusableCredential(text) from problem
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in settings.items() if value}
 
 
 # Settings by libpq's names, and the options of DuckDB's secret that hold them.
@@ -63,10 +63,10 @@ def attach_postgres(
     connection: duckdb.DuckDBPyConnection, alias: str, credential: Credential
 ) -> None:
     """Attach a PostgreSQL database; raises `ToolFailure` where DuckDB has no extension for it."""
-    attached = connection.execute(
+    extension_row = connection.execute(
         "SELECT installed FROM duckdb_extensions() WHERE extension_name = 'postgres_scanner'"
     ).fetchone()
-    if attached is None or not attached[0]:
+    if extension_row is None or not extension_row[0]:
         raise ToolFailure(
             build_error(
                 "config",
@@ -81,18 +81,18 @@ def attach_postgres(
     except postgres_connection.UnusableCredential as problem:
         raise credential.build_unusable_failure(f"cannot be used: {problem}") from problem
     # The secret keeps the password out of what a statement can read of the attached database.
-    given = ", ".join(
+    secret_options = ", ".join(
         f"{option} {sql_literal(settings.pop(name))}"
         for name, option in _SECRET_OPTIONS.items()
         if name in settings
     )
-    rest = " ".join(f"{name}={_quote_value(value)}" for name, value in settings.items())
+    dsn_text = " ".join(f"{name}={_quote_value(value)}" for name, value in settings.items())
     secret = sql_ident(f"secret_{alias}")
     connection.execute("LOAD postgres_scanner")
-    connection.execute(f"CREATE TEMPORARY SECRET {secret} (TYPE postgres, {given})")
+    connection.execute(f"CREATE TEMPORARY SECRET {secret} (TYPE postgres, {secret_options})")
     try:
         connection.execute(
-            f"ATTACH {sql_literal(rest)} AS {sql_ident(alias)} (TYPE postgres, SECRET {secret})"
+            f"ATTACH {sql_literal(dsn_text)} AS {sql_ident(alias)} (TYPE postgres, SECRET {secret})"
         )
     except duckdb.Error as problem:
         server = server_names.describe_server(credential.fields)
@@ -102,5 +102,5 @@ def attach_postgres(
 
 def _quote_value(value: str) -> str:
     """Quote a value of a connection string of libpq."""
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+    escaped_value = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped_value}'"

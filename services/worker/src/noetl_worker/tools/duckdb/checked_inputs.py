@@ -65,8 +65,8 @@ def check_inputs(
             for batch in scan.batches:
                 checks.filter_batch(batch)
             findings[name] = checks.finish()
-    for name, found in findings.items():
-        if found.diverted:
+    for name, input_findings in findings.items():
+        if input_findings.diverted:
             _narrow_input(session, name, views[name], expected[name])
     return CheckedInputs(views=views, findings=findings)
 

@@ -59,9 +59,9 @@ class ScannedDataset(datasets.UnionDataset):  # type: ignore[misc]  # the librar
         # The columns of a filter are not among those that are wanted. Arrow does not tell them, but
         # each stands in the filter's text; one that stands there by chance is read as well.
         text = "" if condition is None else str(condition)
-        read = [name for name in self.schema.names if name in names or name in text]
-        schema = pa.schema([self.schema.field(name) for name in read])
-        reader = pa.RecordBatchReader.from_batches(schema, self._iterate(read, condition))
+        read_columns = [name for name in self.schema.names if name in names or name in text]
+        schema = pa.schema([self.schema.field(name) for name in read_columns])
+        reader = pa.RecordBatchReader.from_batches(schema, self._iterate(read_columns, condition))
         # It reads a batch ahead, and filters exactly.
         return datasets.Scanner.from_batches(
             reader, columns=names, filter=condition, batch_readahead=1, use_threads=False

@@ -25,7 +25,7 @@ from noetl_worker.tools.duckdb.results import SpooledRows, show_command, show_co
 from noetl_worker.tools.tables import duckdb_types, file_tables
 
 _RETURNING = re.compile(r"\breturning\b", re.IGNORECASE)
-_TOLD = re.compile(r"([A-Za-z ]+) Error: ")
+_ERROR_HEAD = re.compile(r"([A-Za-z ]+) Error: ")
 # Inside a transaction these fail, or would end it.
 _CLONE_FS = 0x200
 _ALONE = frozenset(
@@ -177,9 +177,9 @@ class DuckdbSession:
             for batch in self._iterate_batches(reader):
                 yield file_tables.build_rows(batch, kinds)
 
-    def _open_reader(self, found: Any, kinds: list[str], size: int) -> pa.RecordBatchReader:
+    def _open_reader(self, relation: Any, kinds: list[str], size: int) -> pa.RecordBatchReader:
         """Begin to read what a query found, at most `size` rows at a time."""
-        reader = duckdb_types.project_readable(found, kinds).to_arrow_reader(size)
+        reader = duckdb_types.project_readable(relation, kinds).to_arrow_reader(size)
         self._readers.add(reader)
         return reader
 
@@ -233,16 +233,18 @@ class DuckdbSession:
     def run_statements(self, statements: list[tuple[Statement, list[Any]]]) -> dict[str, Any]:
         """Run statements in one transaction; raises `ToolFailure` that names the failing one."""
         connection = self._get_connection()
-        planned = [
+        parts_by_statement = [
             self._plan_statement(index, statement)
             for index, (statement, _) in enumerate(statements)
         ]
-        alone = len(planned) == 1 or any(part.type in _ALONE for item in planned for part in item)
-        if alone:
-            return self._run_all(statements, planned)
+        is_alone = len(parts_by_statement) == 1 or any(
+            part.type in _ALONE for item in parts_by_statement for part in item
+        )
+        if is_alone:
+            return self._run_all(statements, parts_by_statement)
         connection.execute(_COMMANDS["begin"])
         try:
-            raw = self._run_all(statements, planned)
+            raw = self._run_all(statements, parts_by_statement)
         except BaseException:
             _roll_back(connection)
             raise
@@ -256,11 +258,15 @@ class DuckdbSession:
             raise ToolFailure(classify_duckdb_error(problem, index)) from problem
 
     def _run_all(
-        self, statements: list[tuple[Statement, list[Any]]], planned: list[list[duckdb.Statement]]
+        self,
+        statements: list[tuple[Statement, list[Any]]],
+        parts_by_statement: list[list[duckdb.Statement]],
     ) -> dict[str, Any]:
         room = self._limits.result_bytes_max
         commands: list[dict[str, Any]] = []
-        for index, ((_, values), parts) in enumerate(zip(statements, planned, strict=True)):
+        for index, ((_, values), parts) in enumerate(
+            zip(statements, parts_by_statement, strict=True)
+        ):
             try:
                 for part in parts:
                     command, used = self._run_one(part, values, room)
@@ -279,8 +285,8 @@ class DuckdbSession:
         expected = part.expected_result_type
         changes = duckdb.ExpectedResultType.CHANGED_ROWS in expected
         if changes and not _RETURNING.search(part.query):
-            counted = connection.execute(part, values or None).fetchone()
-            count = int(counted[0]) if counted and isinstance(counted[0], int) else 0
+            count_row = connection.execute(part, values or None).fetchone()
+            count = int(count_row[0]) if count_row and isinstance(count_row[0], int) else 0
             return show_command(part.type.name, count=count), 0
         # The stubs deny that a statement without a result gives None.
         relation: Any = connection.sql(part.query, params=values or None)
@@ -288,19 +294,19 @@ class DuckdbSession:
             return show_command(part.type.name, count=0), 0
         kinds = [str(kind) for kind in relation.types]
         rows: list[dict[str, Any]] = []
-        used = 0
+        used_bytes = 0
         reader = self._open_reader(relation, kinds, file_tables.BATCH_ROWS)
         for batch in self._iterate_batches(reader):
-            used += batch.nbytes
-            if used > room:
+            used_bytes += batch.nbytes
+            if used_bytes > room:
                 raise ToolFailure(_build_too_large_error(self._limits.result_bytes_max))
             rows.extend(file_tables.build_rows(batch, kinds))
-        shown = {
+        result_fields = {
             "rows": rows,
             "columns": list(relation.columns),
             "types": duckdb_types.list_types(reader.schema, kinds),
         }
-        return show_command(part.type.name, count=len(rows), **shown), used
+        return show_command(part.type.name, count=len(rows), **result_fields), used_bytes
 
     def _get_connection(self) -> duckdb.DuckDBPyConnection:
         if self._is_interrupted.is_set() or self._connection is None:
@@ -348,7 +354,7 @@ def _translate_errors(statement: int | None = None) -> Iterator[None]:
 def _restore_error(problem: Exception) -> duckdb.Error:
     """Give an error of a query that runs its class, which it loses on its way through Arrow."""
     text = str(problem)
-    match = _TOLD.match(text)
+    match = _ERROR_HEAD.match(text)
     words = match[1].split() if match else []
     name = "".join(word[:1].upper() + word[1:] for word in words) + "Exception"
     kind = getattr(duckdb, name, duckdb.Error)

@@ -268,11 +268,12 @@ class DuckdbTool:
         if auth is None:
             return {}
         is_many = isinstance(auth, dict) and all(isinstance(item, dict) for item in auth.values())
-        named = auth if is_many else {"pg": auth}
-        attached = {
-            alias: await self._vault.resolve_auth(item, call.site) for alias, item in named.items()
+        auth_by_alias = auth if is_many else {"pg": auth}
+        credential_by_alias = {
+            alias: await self._vault.resolve_auth(item, call.site)
+            for alias, item in auth_by_alias.items()
         }
-        for alias, credential in attached.items():
+        for alias, credential in credential_by_alias.items():
             if credential.kind != "postgres":
                 text = (
                     f"credential '{credential.name}' of alias '{alias}' is of type "
@@ -280,17 +281,17 @@ class DuckdbTool:
                     "kind artifact and give it to inputs"
                 )
                 raise ToolFailure(build_error("config", text))
-        return attached
+        return credential_by_alias
 
 
-def parse_database_name(given: Any, call: Call) -> FileName | None:
+def parse_database_name(name_field: Any, call: Call) -> FileName | None:
     """Read the name of a database, None for one in memory; raises `ToolFailure`.
 
     Tasks that name none share one of the execution.
     """
-    if given is None or given == "":
+    if name_field is None or name_field == "":
         return FileName(path=f"{INTERNAL_FOLDER}/execution.duckdb")
-    return None if given == MEMORY else call.task_files.parse_name(given)
+    return None if name_field == MEMORY else call.task_files.parse_name(name_field)
 
 
 async def prepare_database(name: FileName | None, call: Call) -> Path | None:

@@ -60,9 +60,9 @@ class StoredTables:
         try:
             if ref.media_type == SPREAD_MEDIA_TYPE:
                 return await self._open_parts(ref, self._near_payloads)
-            mapped = await self._near_payloads.map_table(ref)
-            if mapped is not None:
-                return _find_plain_table(mapped)
+            mapped_table = await self._near_payloads.map_table(ref)
+            if mapped_table is not None:
+                return _find_plain_table(mapped_table)
             # A bare locator has no media type: the first bytes show what it is.
             if ref.media_type not in _TABLE_MEDIA_TYPES and ref.payload_bytes:
                 return None
@@ -72,24 +72,24 @@ class StoredTables:
         except (Retryable, Permanent):
             return None
 
-    async def _open_parts(self, ref: PayloadRef, near: NearPayloads) -> Any:
+    async def _open_parts(self, ref: PayloadRef, near_payloads: NearPayloads) -> Any:
         """Lay a table's parts below each other; None where there is no table of parts."""
-        async with near.lend_file(ref) as file:
+        async with near_payloads.lend_file(ref) as file:
             spread = _find_spread(await asyncio.to_thread(file.read_bytes), ref)
         if spread is None or not 0 < len(spread.parts) <= _PARTS_MAX:
             return None
-        opened: list[Any] = []
+        part_tables: list[Any] = []
         for part in spread.parts:
-            mapped = await near.map_table(part)
-            if mapped is None:
-                async with near.lend_file(part) as file:
-                    mapped = await asyncio.to_thread(_open_file, file)
-            opened.append(mapped)
-        if all(isinstance(item, pa.Table) for item in opened):
-            return pa.concat_tables(opened).replace_schema_metadata(None)
-        if any(isinstance(item, pa.Table) for item in opened):
+            mapped_table = await near_payloads.map_table(part)
+            if mapped_table is None:
+                async with near_payloads.lend_file(part) as file:
+                    mapped_table = await asyncio.to_thread(_open_file, file)
+            part_tables.append(mapped_table)
+        if all(isinstance(item, pa.Table) for item in part_tables):
+            return pa.concat_tables(part_tables).replace_schema_metadata(None)
+        if any(isinstance(item, pa.Table) for item in part_tables):
             return None
-        return importlib.import_module(_PARQUET_SCANNING).of_parts(opened)
+        return importlib.import_module(_PARQUET_SCANNING).of_parts(part_tables)
 
 
 def _find_spread(data: bytes, ref: PayloadRef) -> SpreadTable | None:
@@ -155,8 +155,8 @@ class _GatheredRows:
         """
         schemas = {table.schema for table in self._tables}
         if len(schemas) == 1 and self._tables[0].column_names == list(columns):
-            joined = pa.concat_tables(self._tables)
-            return await asyncio.to_thread(joined.combine_chunks)
+            joined_table = pa.concat_tables(self._tables)
+            return await asyncio.to_thread(joined_table.combine_chunks)
         kinds = table_schema.unify_kinds(
             [(piece.kinds, piece.column_names()) for piece in self._pieces]
         )
@@ -187,32 +187,32 @@ class InputReader:
         if not isinstance(inputs, dict):
             raise ToolFailure(build_error("validation", "field 'inputs' must map names to sources"))
         input_by_name: dict[str, Any] = {}
-        used = 0
+        used_bytes = 0
         for name, described in inputs.items():
             source = drop_expected(described)
             ref = references.find_reference(source, call.site)
-            stored = None if ref is None else await self._in_place.open_table(ref)
-            if stored is not None:
-                input_by_name[str(name)] = stored
+            stored_table = None if ref is None else await self._in_place.open_table(ref)
+            if stored_table is not None:
+                input_by_name[str(name)] = stored_table
                 continue
             if await _is_dataset(source, call):
                 input_by_name[str(name)] = await self._open_dataset(str(name), source, call)
                 continue
-            room = file_tables.BYTES_MAX - used
+            room = file_tables.BYTES_MAX - used_bytes
             try:
                 input_by_name[name] = await self._read_table(str(name), source, call, room=room)
             except SchemaMismatch as problem:
                 text = f"input '{name}': {problem}"
                 raise ToolFailure(build_error("schema", text, source="duckdb")) from problem
-            used += input_by_name[name].nbytes
-            if used > file_tables.BYTES_MAX:
+            used_bytes += input_by_name[name].nbytes
+            if used_bytes > file_tables.BYTES_MAX:
                 raise _build_too_large_failure(str(name))
         return input_by_name
 
     async def _open_dataset(self, name: str, source: dict[str, Any], call: Call) -> Any:
-        planned = await self._datasets.plan_source(source, call, field=f"input '{name}'")
-        opened = await asyncio.to_thread(importlib.import_module, _DATASET_SCANNING)
-        return opened.open_dataset(planned)
+        planned_source = await self._datasets.plan_source(source, call, field=f"input '{name}'")
+        dataset_scanning = await asyncio.to_thread(importlib.import_module, _DATASET_SCANNING)
+        return dataset_scanning.open_dataset(planned_source)
 
     async def _read_table(self, name: str, source: Any, call: Call, *, room: int) -> pa.Table:
         if references.is_reference(source):
@@ -235,33 +235,33 @@ class InputReader:
     async def _read_queried(
         self, name: str, source: dict[str, Any], call: Call, *, room: int
     ) -> pa.Table:
-        unknown = source.keys() - {"auth", "credential", "query", "params"}
-        if unknown:
+        unknown_keys = source.keys() - {"auth", "credential", "query", "params"}
+        if unknown_keys:
             hint = (
-                spelling.suggest_word(min(unknown), ("auth", "query", "params"))
+                spelling.suggest_word(min(unknown_keys), ("auth", "query", "params"))
                 or "use auth and query"
             )
-            text = f"input '{name}' has an unknown key '{min(unknown)}': {hint}"
+            text = f"input '{name}' has an unknown key '{min(unknown_keys)}': {hint}"
             raise ToolFailure(build_error("validation", text, source="duckdb"))
-        given = {**source, "auth": source.get("auth") or source.get("credential")}
-        gathered = _GatheredRows(name, room=room)
+        query = {**source, "auth": source.get("auth") or source.get("credential")}
+        gathered_rows = _GatheredRows(name, room=room)
         names: tuple[str, ...] = ()
-        windows = read_query_windows(self._postgres, given, call.site, size=file_tables.BATCH_ROWS)
+        windows = read_query_windows(self._postgres, query, call.site, size=file_tables.BATCH_ROWS)
         async with aclosing(windows):
             async for columns, window, kinds in windows:
                 names = columns
-                await gathered.add_piece(RowTable(window, list(columns), kinds))
-        return await gathered.build_table(names)
+                await gathered_rows.add_piece(RowTable(window, list(columns), kinds))
+        return await gathered_rows.build_table(names)
 
     async def _read_union(self, name: str, parts: list[Any], call: Call, *, room: int) -> pa.Table:
         """Lay the rows of several parts below each other; `_part` counts the parts from 0."""
-        gathered = _GatheredRows(name, room=room)
+        gathered_rows = _GatheredRows(name, room=room)
         columns: dict[str, None] = {}
         for index, part in enumerate(parts):
             is_held = isinstance(part, dict) and not references.is_reference(part)
             inner = part.get("ref") if is_held else None
-            given = inner if references.is_reference(inner) else part
-            value = await self._references.load_part(given, call.site)
+            part_source = inner if references.is_reference(inner) else part
+            value = await self._references.load_part(part_source, call.site)
             row_table = row_tables.read_row_table(value)
             if row_table is None:
                 text = f"part {index} of input '{name}' holds no rows"
@@ -272,9 +272,9 @@ class InputReader:
             columns.update(names)
             rows = [{**row, _PART: index} for row in row_table.rows]
             kinds = {**row_table.kinds, _PART: pa.int64()}
-            await gathered.add_piece(RowTable(rows, [*names, _PART], kinds))
+            await gathered_rows.add_piece(RowTable(rows, [*names, _PART], kinds))
         columns[_PART] = None
-        return await gathered.build_table(list(columns))
+        return await gathered_rows.build_table(list(columns))
 
 
 def _build_too_large_failure(name: str) -> ToolFailure:

@@ -16,8 +16,12 @@ class FrugalDataset(datasets.UnionDataset):  # type: ignore[misc]  # the library
     def scanner(self, **options: Any) -> Any:
         """Scan without reading ahead, and a column's pages as they are wanted."""
         frugal = datasets.ParquetFragmentScanOptions(use_buffered_stream=True, pre_buffer=False)
-        given = {"batch_readahead": 1, "fragment_readahead": 1, "fragment_scan_options": frugal}
-        return super().scanner(**options, **given)
+        read_settings = {
+            "batch_readahead": 1,
+            "fragment_readahead": 1,
+            "fragment_scan_options": frugal,
+        }
+        return super().scanner(**options, **read_settings)
 
 
 def of_file(file: Any) -> FrugalDataset:

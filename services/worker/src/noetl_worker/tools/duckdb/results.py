@@ -11,13 +11,13 @@ from noetl_worker.domain.failures import ToolFailure, build_disk_full_error
 from noetl_worker.tools.tables import file_tables
 
 
-def show_command(kind: str, *, count: int, **shown: Any) -> dict[str, Any]:
-    """Show what one statement of a kind did; `shown` are its rows, columns and types."""
+def show_command(kind: str, *, count: int, **result_fields: Any) -> dict[str, Any]:
+    """Show what one statement of a kind did; `result_fields` are its rows, columns and types."""
     return {
         "rows": [],
         "row_count": count,
         "columns": [],
-        **shown,
+        **result_fields,
         "status": "ok",
         "message": f"{kind} {count}",
     }

@@ -102,8 +102,8 @@ class HttpResponse:
     @property
     def packing(self) -> str:
         """Return how the body is packed, `identity` when it is not."""
-        named = self.find_header("Content-Encoding")
-        return "identity" if named is None else named.strip().lower() or "identity"
+        encoding = self.find_header("Content-Encoding")
+        return "identity" if encoding is None else encoding.strip().lower() or "identity"
 
     def find_header(self, name: str) -> str | None:
         """Return a header that the standards know, by its name as they write it."""
@@ -129,7 +129,7 @@ class Exchange:
         self._is_fresh = False
         self._head: list[bytes] = []
         self._pieces: deque[bytes] = deque()
-        self._opened: list[socket.socket] = []
+        self._open_sockets: list[socket.socket] = []
         self._waiter: asyncio.Future[None] | None = None
         self._guard: asyncio.TimerHandle | None = None
         curl.setopt(pycurl.HEADERFUNCTION, self._take_header)
@@ -160,7 +160,7 @@ class Exchange:
         self._connect_anew(is_wanted=False)
         self._is_streamed = bytes_max is None
         self._bytes_max = _UNBOUNDED_BYTES if bytes_max is None else bytes_max
-        self._denied = self._sent = self._received = self._buffered = 0
+        self._denied = self._sent_count = self._received_bytes = self._buffered = 0
         self._is_paused = False
         self._touched_s = self._loop.time()
         self._code, self._reason = 0, ""
@@ -171,7 +171,7 @@ class Exchange:
             self._begin_on_new_connection()
             return
         self._code, self._reason = code, reason
-        if descriptor >= 0 and self._opened and self._ends is not None:
+        if descriptor >= 0 and self._open_sockets and self._ends is not None:
             self._connections.note_connection(self._ends, descriptor)
         if not self.ended.done():
             self.ended.set_result(None)
@@ -182,9 +182,9 @@ class Exchange:
         if self._guard is not None:
             self._guard.cancel()
             self._guard = None
-        for opened in self._opened:
-            opened.close()
-        self._opened.clear()
+        for open_socket in self._open_sockets:
+            open_socket.close()
+        self._open_sockets.clear()
         self._head.clear()
         self._pieces.clear()
 
@@ -211,15 +211,15 @@ class Exchange:
             return
         if self._misfit:
             raise ResponseMisfit(f"the answer does not fit the request: {self._misfit}")
-        if self._received > self._bytes_max:
+        if self._received_bytes > self._bytes_max:
             raise BodyTooLarge
-        if self._denied and not self._opened:
+        if self._denied and not self._open_sockets:
             raise AddressRefused(self._host, self._port)
         if self._code == pycurl.E_OPERATION_TIMEDOUT:
             raise TimeoutError(self._reason)
         if self._code == pycurl.E_URL_MALFORMAT:
             raise ValueError(self._reason)
-        if self._sent > 1:
+        if self._sent_count > 1:
             raise ConnectionResetError("the server closed the connection without an answer")
         raise OSError(self._reason or f"libcurl ended with {self._code}")
 
@@ -270,8 +270,8 @@ class Exchange:
             self._denied += 1
             return int(pycurl.SOCKET_BAD)
         # libcurl takes a copy of its descriptor.
-        self._opened.append(socket.socket(family, kind, protocol))
-        return self._opened[-1]
+        self._open_sockets.append(socket.socket(family, kind, protocol))
+        return self._open_sockets[-1]
 
     def _before_sending(self, *ends: Any) -> int:
         """Let a request go once, over a connection on which nothing waits.
@@ -280,15 +280,15 @@ class Exchange:
         kept connection turns out to be closed.
         """
         self._touched_s = self._loop.time()
-        if not self._sent and not self._is_usable(ends):
+        if not self._sent_count and not self._is_usable(ends):
             return int(pycurl.PREREQFUNC_ABORT)
-        self._sent += 1
-        return int(pycurl.PREREQFUNC_OK if self._sent == 1 else pycurl.PREREQFUNC_ABORT)
+        self._sent_count += 1
+        return int(pycurl.PREREQFUNC_OK if self._sent_count == 1 else pycurl.PREREQFUNC_ABORT)
 
     def _is_usable(self, ends: Ends) -> bool:
         """Tell whether a connection is new or nothing came on it, and note it otherwise."""
         self._ends = ends
-        if not self._opened:
+        if not self._open_sockets:
             self._is_stale = not self._connections.is_silent(ends)
         return not self._is_stale
 
@@ -325,8 +325,8 @@ class Exchange:
             self._is_paused = True
             return int(pycurl.WRITEFUNC_PAUSE)
         self._touched_s = self._loop.time()
-        self._received += size
-        if self._received > self._bytes_max:
+        self._received_bytes += size
+        if self._received_bytes > self._bytes_max:
             return -1
         self._buffered += size
         self._pieces.append(data)

@@ -53,7 +53,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TEXT_TYPES = ("text/", "application/xml", "application/javascript", "application/yaml")
 _TEXT_ENDINGS = ("+xml", "+yaml", "x-www-form-urlencoded", "x-yaml", "ecmascript")
 _PLAIN = frozenset({"identity"})
-_PACKED = frozenset({"gzip", "x-gzip", "deflate"})
+_CODINGS = frozenset({"gzip", "x-gzip", "deflate"})
 # No bound but the stream's own: what was read is gone when the next piece comes.
 _BYTES_MAX = 1 << 62
 
@@ -77,15 +77,15 @@ class HttpAnswer(Struct, frozen=True, kw_only=True):
     elapsed_s: float
 
 
-def parse_response_type(given: Any) -> ResponseType:
+def parse_response_type(field_value: Any) -> ResponseType:
     """Check the field `response_type`; raises `ToolFailure`."""
-    if given is None:
+    if field_value is None:
         return "auto"
-    if given not in _RESPONSE_TYPES:
+    if field_value not in _RESPONSE_TYPES:
         known_names = ", ".join(_RESPONSE_TYPES)
-        text = f"field 'response_type': {given!r} is none of {known_names}"
+        text = f"field 'response_type': {field_value!r} is none of {known_names}"
         raise ToolFailure(build_error("validation", text, source="http"))
-    response_type: ResponseType = given
+    response_type: ResponseType = field_value
     return response_type
 
 
@@ -124,20 +124,20 @@ class BodyInflater:
         self._bytes = 0
         self._unpacker: Any = None
 
-    def inflate_piece(self, packed: bytes) -> bytes:
+    def inflate_piece(self, packed_bytes: bytes) -> bytes:
         """Unpack more; raises `ToolFailure` for what is no such body or grows too much."""
-        self._packed_bytes += len(packed)
+        self._packed_bytes += len(packed_bytes)
         inflated = bytearray()
-        while packed:
+        while packed_bytes:
             if self._unpacker is None:
-                self._unpacker = zlib.decompressobj(self._choose_window(packed))
+                self._unpacker = zlib.decompressobj(self._choose_window(packed_bytes))
             try:
-                piece = self._unpacker.decompress(packed, _CHUNK_BYTES)
+                piece = self._unpacker.decompress(packed_bytes, _CHUNK_BYTES)
             except zlib.error as problem:
                 raise self._build_broken_failure(str(problem)) from problem
             inflated += piece
             self._count_bytes(len(piece))
-            packed = self._get_rest()
+            packed_bytes = self._get_rest()
         return bytes(inflated)
 
     def check_complete(self) -> None:
@@ -149,20 +149,20 @@ class BodyInflater:
         """Return what is still packed; a gzip body may have several members."""
         if not self._unpacker.eof:
             return bytes(self._unpacker.unconsumed_tail)
-        rest = bytes(self._unpacker.unused_data) if self._is_gzip else b""
-        if rest:
+        packed_bytes = bytes(self._unpacker.unused_data) if self._is_gzip else b""
+        if packed_bytes:
             self._unpacker = None
-        return rest
+        return packed_bytes
 
-    def _choose_window(self, packed: bytes) -> int:
+    def _choose_window(self, packed_bytes: bytes) -> int:
         if self._is_gzip:
             return 16 + zlib.MAX_WBITS
         # Servers disagree on what deflate is: with zlib's header, or without.
-        has_header = packed[0] & 0xF == _DEFLATE_METHOD
+        has_header = packed_bytes[0] & 0xF == _DEFLATE_METHOD
         return zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS
 
-    def _count_bytes(self, more: int) -> None:
-        self._bytes += more
+    def _count_bytes(self, byte_count: int) -> None:
+        self._bytes += byte_count
         if self._bytes > self._bytes_max:
             raise build_too_large_failure(self._url, bytes_max=self._bytes_max)
         if self._bytes > max(_RATIO_FREE_BYTES, _RATIO_MAX * self._packed_bytes):
@@ -170,8 +170,8 @@ class BodyInflater:
                 f"the answer of {self._url} unpacks to more than {_RATIO_MAX} times its size"
             )
 
-    def _build_broken_failure(self, why: str) -> ToolFailure:
-        text = f"the answer of {self._url} cannot be unpacked: {why}"
+    def _build_broken_failure(self, reason: str) -> ToolFailure:
+        text = f"the answer of {self._url} cannot be unpacked: {reason}"
         return ToolFailure(build_error("parse", text, source="http"))
 
 
@@ -255,8 +255,8 @@ def extract_body_start(answer: HttpAnswer, mask: SecretMask) -> str:
     except (UnicodeDecodeError, LookupError):
         return ""
     # What is cut first may end inside a secret: only so much is masked, and less is kept.
-    shown = mask.mask_text(text[:_MASKED_CHARACTERS_MAX])
-    return shorten_text(" ".join(shown.split()), _START_CHARACTERS_MAX)
+    masked_text = mask.mask_text(text[:_MASKED_CHARACTERS_MAX])
+    return shorten_text(" ".join(masked_text.split()), _START_CHARACTERS_MAX)
 
 
 def check_lines_type(response_type: ResponseType) -> None:
@@ -278,22 +278,22 @@ async def stream_lines(
     pieces: AsyncIterator[bytes], sink: RowSink, *, url: str, packing: str
 ) -> None:
     """Hand the lines of a body over as they come; raises `ToolFailure`."""
-    if packing not in _PLAIN | _PACKED:
+    if packing not in _PLAIN | _CODINGS:
         text = f"the answer of {url} is packed as '{packing}': gzip and deflate are read"
         raise ToolFailure(build_error("parse", text, source="http"))
-    inflate = BodyInflater(packing, url=url, bytes_max=_BYTES_MAX) if packing in _PACKED else None
-    rest = b""
+    inflate = BodyInflater(packing, url=url, bytes_max=_BYTES_MAX) if packing in _CODINGS else None
+    line = b""
     async for piece in pieces:
-        *lines, rest = (rest + (piece if inflate is None else inflate.inflate_piece(piece))).split(
+        *lines, line = (line + (piece if inflate is None else inflate.inflate_piece(piece))).split(
             b"\n"
         )
-        if len(rest) > CHUNK_BYTES_MAX:
+        if len(line) > CHUNK_BYTES_MAX:
             text = f"a line of the answer of {url} is longer than {CHUNK_BYTES_MAX} bytes"
             raise ToolFailure(build_error("payload_too_large", text, source="http"))
         await _write_lines(lines, sink, url)
     if inflate is not None:
         inflate.check_complete()
-    await _write_lines([rest], sink, url)
+    await _write_lines([line], sink, url)
 
 
 async def _write_lines(lines: list[bytes], sink: RowSink, url: str) -> None:

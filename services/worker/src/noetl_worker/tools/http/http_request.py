@@ -227,14 +227,14 @@ def _with_data_parts(fields: dict[str, Any]) -> dict[str, Any]:
     return {"body": data, **fields}
 
 
-def _parse_headers(given: Any) -> dict[str, str]:
-    if not given:
+def _parse_headers(headers: Any) -> dict[str, str]:
+    if not headers:
         return {}
-    if not isinstance(given, dict):
+    if not isinstance(headers, dict):
         raise ToolFailure(build_error("validation", "field 'headers' must be a mapping"))
     return {
         format_text(name): value if type(value) is str else format_text(value)
-        for name, value in given.items()
+        for name, value in headers.items()
         if value is not None
     }
 
@@ -286,11 +286,11 @@ def _parse_url(text: str) -> URL:
     return url
 
 
-def _encode_query(params: Any, *, what: str = "params") -> str:
+def _encode_query(params: Any, *, field: str = "params") -> str:
     if isinstance(params, str):
         return params
     if not isinstance(params, dict):
-        raise ToolFailure(build_error("validation", f"field '{what}' must be a mapping"))
+        raise ToolFailure(build_error("validation", f"field '{field}' must be a mapping"))
     parts: list[str] = []
     for name, value in params.items():
         if isinstance(value, list):
@@ -313,7 +313,7 @@ def _encode_body(fields: dict[str, Any], headers: dict[str, str]) -> bytes | Non
     form = fields.get("form")
     if form is not None:
         _set_content_type(headers, _FORM)
-        return _encode_query(form, what="form").encode()
+        return _encode_query(form, field="form").encode()
     key = next((key for key in ("json", "body", "payload") if fields.get(key) is not None), None)
     if key is None:
         return None
@@ -322,7 +322,7 @@ def _encode_body(fields: dict[str, Any], headers: dict[str, str]) -> bytes | Non
         _set_content_type(headers, _JSON if key == "json" else "text/plain; charset=utf-8")
         return body.encode()
     if isinstance(body, dict) and _FORM in _find_content_type(headers).lower():
-        return _encode_query(body, what=key).encode()
+        return _encode_query(body, field=key).encode()
     _set_content_type(headers, _JSON)
     return codec.encode_json(body)
 

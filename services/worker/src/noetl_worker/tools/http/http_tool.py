@@ -179,9 +179,9 @@ class HttpTool:
     async def _send_with_redirects(self, request: HttpRequest, call: Call) -> HttpAnswer:
         """Send, following redirects one checked hop at a time."""
         follows = _parse_flag(call.fields, "follow_redirects")
-        started = self._clock.monotonic_s()
+        started_s = self._clock.monotonic_s()
         for _ in range(_REDIRECTS_MAX + 1):
-            answer = await self._send_once(request, call, started)
+            answer = await self._send_once(request, call, started_s)
             location = answer.headers.get("Location")
             if not follows or answer.status not in _REDIRECTS or location is None:
                 return answer
@@ -192,15 +192,15 @@ class HttpTool:
             build_error("client_error", f"more than {_REDIRECTS_MAX} redirects from {answer.url}")
         )
 
-    async def _send_once(self, request: HttpRequest, call: Call, started: float) -> HttpAnswer:
+    async def _send_once(self, request: HttpRequest, call: Call, started_s: float) -> HttpAnswer:
         url, host = request.address.url, request.address.host
         check_literal_address(host, request.address.port, self._limits)
         if host in self._held_until:
             await self._wait_while_held(host)
         try:
             response = await self._receive_response(request, call, url)
-        except AddressRefused as refused:
-            raise build_denied_failure(refused.host, refused.port) from refused
+        except AddressRefused as refusal:
+            raise build_denied_failure(refusal.host, refusal.port) from refusal
         except BodyTooLarge as problem:
             raise build_too_large_failure(
                 url, bytes_max=self._limits.response_bytes_max
@@ -212,7 +212,7 @@ class HttpTool:
             url=url,
             body=response.body,
             charset=response.charset,
-            elapsed_s=self._clock.monotonic_s() - started,
+            elapsed_s=self._clock.monotonic_s() - started_s,
         )
 
     async def _receive_response(self, request: HttpRequest, call: Call, url: str) -> HttpResponse:
@@ -251,11 +251,11 @@ class HttpTool:
     def _build_outcome(
         self, answer: HttpAnswer, response_type: ResponseType, call: Call
     ) -> Outcome:
-        raw, why = describe_answer(answer, response_type)
+        raw, reason = describe_answer(answer, response_type)
         if answer.status >= _STATUS_ERROR:
             return Outcome(error=self._classify_refusal(answer, call), data=raw)
-        if why is not None:
-            return Outcome(error=build_error("parse", why, source="http"), data=raw)
+        if reason is not None:
+            return Outcome(error=build_error("parse", reason, source="http"), data=raw)
         return Outcome(data=raw)
 
     def _classify_refusal(self, answer: HttpAnswer, call: Call) -> ErrorObject:
@@ -311,16 +311,16 @@ def _parse_flag(fields: dict[str, Any], name: str) -> bool:
 
 
 def _classify_exception(problem: Exception, call: Call) -> ErrorObject:
-    where = (
+    request_text = (
         f"{call.fields.get('method') or 'GET'} {http_request.hide_userinfo(call.fields.get('url'))}"
     )
     if isinstance(problem, TimeoutError):
-        message = f"{where} did not answer within {call.timeout.total:g} s"
+        message = f"{request_text} did not answer within {call.timeout.total:g} s"
         return build_error("timeout", message, source="http")
     if isinstance(problem, ValueError):
-        return build_error("validation", f"{where} cannot be sent: {problem}", source="http")
+        return build_error("validation", f"{request_text} cannot be sent: {problem}", source="http")
     reason = str(problem) or type(problem).__name__
-    return build_error("connection", f"{where} failed: {reason}", source="http")
+    return build_error("connection", f"{request_text} failed: {reason}", source="http")
 
 
 @asynccontextmanager

@@ -61,8 +61,8 @@ def is_interim(lines: list[bytes]) -> bool:
 
 @lru_cache(maxsize=64)
 def _split_status(line: bytes) -> tuple[bytes, bytes]:
-    version, _, rest = line.partition(b" ")
-    return version, rest.strip().partition(b" ")[0]
+    version, _, status_text = line.partition(b" ")
+    return version, status_text.strip().partition(b" ")[0]
 
 
 def _find_name(line: bytes) -> tuple[bytes, bool]:

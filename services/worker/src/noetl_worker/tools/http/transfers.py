@@ -20,7 +20,7 @@ Ended = Callable[[int, str, int], None]
 class SocketWatcher(Protocol):
     """Watches sockets for what libcurl wants of each, and for nothing else."""
 
-    def watch_socket(self, socket: int, wanted: int) -> None:
+    def watch_socket(self, socket: int, poll_events: int) -> None:
         """Wait for `POLL_IN`, `POLL_OUT` or both; `POLL_REMOVE` ends it."""
 
     def close(self) -> None:
@@ -40,15 +40,15 @@ class EpollWatcher:
         self._epoll = select.epoll()
         loop.add_reader(self._epoll.fileno(), self._handle_ready)
 
-    def watch_socket(self, socket: int, wanted: int) -> None:
+    def watch_socket(self, socket: int, poll_events: int) -> None:
         """Wait for `POLL_IN`, `POLL_OUT` or both; `POLL_REMOVE` ends it."""
-        if wanted == pycurl.POLL_REMOVE:
+        if poll_events == pycurl.POLL_REMOVE:
             if socket in self._watched:
                 self._watched.remove(socket)
                 self._epoll.unregister(socket)
             return
-        mask = (select.EPOLLIN if wanted & _READS else 0) | (
-            select.EPOLLOUT if wanted & _WRITES else 0
+        mask = (select.EPOLLIN if poll_events & _READS else 0) | (
+            select.EPOLLOUT if poll_events & _WRITES else 0
         )
         if socket in self._watched:
             self._epoll.modify(socket, mask)
@@ -73,21 +73,21 @@ class LoopWatcher:
         self._loop, self._act = loop, act
         self._watched: dict[int, int] = {}
 
-    def watch_socket(self, socket: int, wanted: int) -> None:
+    def watch_socket(self, socket: int, poll_events: int) -> None:
         """Wait for `POLL_IN`, `POLL_OUT` or both; `POLL_REMOVE` ends it."""
-        wanted = 0 if wanted == pycurl.POLL_REMOVE else wanted
-        before = self._watched.pop(socket, 0)
+        poll_events = 0 if poll_events == pycurl.POLL_REMOVE else poll_events
+        watched_events = self._watched.pop(socket, 0)
         loop = self._loop
-        if wanted & _READS and not before & _READS:
+        if poll_events & _READS and not watched_events & _READS:
             loop.add_reader(socket, self._handle_ready, (socket, pycurl.CSELECT_IN))
-        elif before & _READS and not wanted & _READS:
+        elif watched_events & _READS and not poll_events & _READS:
             loop.remove_reader(socket)
-        if wanted & _WRITES and not before & _WRITES:
+        if poll_events & _WRITES and not watched_events & _WRITES:
             loop.add_writer(socket, self._handle_ready, (socket, pycurl.CSELECT_OUT))
-        elif before & _WRITES and not wanted & _WRITES:
+        elif watched_events & _WRITES and not poll_events & _WRITES:
             loop.remove_writer(socket)
-        if wanted:
-            self._watched[socket] = wanted
+        if poll_events:
+            self._watched[socket] = poll_events
 
     def close(self) -> None:
         """Watch nothing any more."""
@@ -117,7 +117,7 @@ class CurlTransfers:
 
     def __init__(self, *, connections_max: int) -> None:
         self._loop = asyncio.get_running_loop()
-        self._ended: dict[pycurl.Curl, Ended] = {}
+        self._on_end_by_curl: dict[pycurl.Curl, Ended] = {}
         self._timer: asyncio.Handle | None = None
         self._sockets = build_watcher(self._loop, self._handle_ready)
         self._multi = multi = pycurl.CurlMulti()
@@ -126,26 +126,26 @@ class CurlTransfers:
         multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, connections_max)
         multi.setopt(pycurl.M_MAXCONNECTS, connections_max)
 
-    def begin_transfer(self, curl: pycurl.Curl, ended: Ended) -> None:
-        """Begin a transfer; `ended` is called once, and may begin it again."""
-        self._ended[curl] = ended
+    def begin_transfer(self, curl: pycurl.Curl, on_end: Ended) -> None:
+        """Begin a transfer; `on_end` is called once, and may begin it again."""
+        self._on_end_by_curl[curl] = on_end
         self._multi.add_handle(curl)
 
     def cancel_transfer(self, curl: pycurl.Curl) -> None:
         """End a transfer that nobody waits for any more."""
-        if self._ended.pop(curl, None) is not None:
+        if self._on_end_by_curl.pop(curl, None) is not None:
             self._multi.remove_handle(curl)
 
     def close(self) -> None:
         """Give up all transfers and close all connections."""
-        for curl in list(self._ended):
+        for curl in list(self._on_end_by_curl):
             self.cancel_transfer(curl)
         self._set_timer(-1)
         self._sockets.close()
         self._multi.close()
 
-    def _watch_socket(self, wanted: int, socket: int, _multi: object, _data: object) -> None:
-        self._sockets.watch_socket(socket, wanted)
+    def _watch_socket(self, poll_events: int, socket: int, _multi: object, _data: object) -> None:
+        self._sockets.watch_socket(socket, poll_events)
 
     def _set_timer(self, timeout_ms: int) -> None:
         """Call again after so long; never from within, as libcurl demands."""
@@ -170,17 +170,17 @@ class CurlTransfers:
     def _end_finished(self) -> None:
         """End the transfers that are over."""
         while True:
-            left, done, failed = self._multi.info_read()
-            for curl in done:
+            messages_left, done_curls, failed_curls = self._multi.info_read()
+            for curl in done_curls:
                 self._end_transfer(curl, 0, "")
-            for curl, code, reason in failed:
+            for curl, code, reason in failed_curls:
                 self._end_transfer(curl, code, reason)
-            if not left:
+            if not messages_left:
                 return
 
     def _end_transfer(self, curl: pycurl.Curl, code: int, reason: str) -> None:
-        ended = self._ended.pop(curl, None)
-        if ended is not None:
+        on_end = self._on_end_by_curl.pop(curl, None)
+        if on_end is not None:
             descriptor = int(curl.getinfo(pycurl.ACTIVESOCKET))
             self._multi.remove_handle(curl)
-            ended(code, reason, descriptor)
+            on_end(code, reason, descriptor)

@@ -64,10 +64,10 @@ def check_object_name(name: str) -> None:
         raise InvalidNatsName(f"'{name[:80]}' is not an object's name")
 
 
-def _check_name_owner(name: str, what: str) -> None:
+def _check_name_owner(name: str, noun: str) -> None:
     lowered = name.lower()
     if lowered == _OWN or lowered.startswith((f"{_OWN}_", f"{_OWN}-")):
         raise InvalidNatsName(
-            f"{what} '{name}' belongs to the engine: use a name that does not begin with {_OWN}",
+            f"{noun} '{name}' belongs to the engine: use a name that does not begin with {_OWN}",
             is_refused=True,
         )

@@ -151,15 +151,19 @@ async def _run_on_bucket(operation: str, task: NatsTask) -> dict[str, Any]:
     if operation == "kv_keys":
         return await _list_keys(await task.jetstream.key_value(bucket), bucket)
     key = task.get_name("key", names.check_key_name)
-    named = {"status": "ok", "bucket": bucket, "key": key}
+    key_fields = {"status": "ok", "bucket": bucket, "key": key}
     if operation == "kv_put":
-        return {**named, "revision": await _put_key(task, bucket, key)}
+        return {**key_fields, "revision": await _put_key(task, bucket, key)}
     store = await task.jetstream.key_value(bucket)
     if operation == "kv_get":
         entry = await store.get(key)
-        return {**named, **_decode_value("value", entry.value or b""), "revision": entry.revision}
+        return {
+            **key_fields,
+            **_decode_value("value", entry.value or b""),
+            "revision": entry.revision,
+        }
     await (store.delete(key) if operation == "kv_delete" else store.purge(key))
-    return named
+    return key_fields
 
 
 async def _put_key(task: NatsTask, bucket: str, key: str) -> int:
@@ -190,11 +194,13 @@ async def _list_keys(store: KeyValue, bucket: str) -> dict[str, Any]:
 async def _publish_message(task: NatsTask) -> dict[str, Any]:
     subject = task.get_name("subject", names.check_subject_name)
     stream = task.get_name("stream", names.check_stream_name) if "stream" in task.fields else None
-    given = task.fields.get("headers") or {}
-    if not isinstance(given, dict):
+    header_fields = task.fields.get("headers") or {}
+    if not isinstance(header_fields, dict):
         raise _build_invalid_failure("field 'headers' must be a mapping")
     headers = {
-        format_text(name): format_text(value) for name, value in given.items() if value is not None
+        format_text(name): format_text(value)
+        for name, value in header_fields.items()
+        if value is not None
     }
     if any(char in part for pair in headers.items() for part in pair for char in "\r\n\0"):
         raise _build_invalid_failure("field 'headers' cannot hold line ends")
@@ -202,15 +208,15 @@ async def _publish_message(task: NatsTask) -> dict[str, Any]:
     headers.setdefault("Nats-Msg-Id", task.message_id)
     if task.sends_traceparent:
         add_traceparent(headers)
-    acknowledged = await task.jetstream.publish(
+    publish_ack = await task.jetstream.publish(
         subject, task.encode_field("payload"), stream=stream, headers=headers
     )
     return {
         "status": "ok",
         "subject": subject,
-        "stream": acknowledged.stream,
-        "seq": acknowledged.seq,
-        "duplicate": bool(acknowledged.duplicate),
+        "stream": publish_ack.stream,
+        "seq": publish_ack.seq,
+        "duplicate": bool(publish_ack.duplicate),
     }
 
 
@@ -334,9 +340,9 @@ def _check_size(size: int, name: str) -> None:
         raise ToolFailure(build_error("payload_too_large", text, source="nats"))
 
 
-def _check_count(count: int, what: str) -> None:
+def _check_count(count: int, noun: str) -> None:
     if count > LISTED_MAX:
-        text = f"the bucket has {count} {what}, the limit of a listing is {LISTED_MAX}"
+        text = f"the bucket has {count} {noun}, the limit of a listing is {LISTED_MAX}"
         raise ToolFailure(build_error("limit", text, code="LISTED_MAX", source="nats"))
 
 
@@ -350,8 +356,8 @@ def _classify_error(problem: Exception, complaint: str, call: Call) -> ErrorObje
         return build_error("auth", f"the NATS server forbids it: {complaint}", source="nats")
     match problem:
         case js_errors.NotFoundError():
-            what = "there is no such bucket, key, object, stream or message"
-            return build_error("not_found", f"{what}: {problem}", source="nats")
+            message = "there is no such bucket, key, object, stream or message"
+            return build_error("not_found", f"{message}: {problem}", source="nats")
         case js_errors.NoStreamResponseError():
             text = f"no stream takes subject '{call.fields.get('subject')}'"
             return build_error("not_found", text, source="nats")

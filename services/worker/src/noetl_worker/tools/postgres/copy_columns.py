@@ -124,12 +124,12 @@ def _translate_read_errors(names: list[str]) -> Iterator[None]:
         yield
     except pa.ArrowInvalid as problem:
         match = _COLUMN.search(str(problem))
-        what = (
+        message = (
             f"a row is longer than {BLOCK_BYTES} bytes, or is none"
             if match is None
             else f"column '{names[int(match[1])]}' holds a value that does not read as its type"
         )
-        text = f"{what} ({problem}): cast the column to text in the query"
+        text = f"{message} ({problem}): cast the column to text in the query"
         raise ToolFailure(build_error("schema", text, source="postgres")) from problem
 
 

@@ -69,9 +69,9 @@ class FrameEffects:
         await connection.fetchval(_QUERIES["end_idle"], f"{_IDLE_S}s")
         if await connection.fetchval(_QUERIES["mark"], *self._keys) is not None:
             return None
-        found = await connection.fetchval(_QUERIES["find_outcome"], *self._keys)
+        outcome_text = await connection.fetchval(_QUERIES["find_outcome"], *self._keys)
         await connection.execute("rollback")
-        outcome: dict[str, Any] = codec.decode_json(found)
+        outcome: dict[str, Any] = codec.decode_json(outcome_text)
         return outcome
 
     async def _create_markers(self) -> None:
@@ -177,8 +177,10 @@ async def find_outcome(
     connection: "asyncpg.Connection[Any]", execution_id: str, name: str
 ) -> dict[str, Any] | None:
     """Return the outcome of an effect that was committed before, or None."""
-    found = await connection.fetchval(_QUERIES["find_outcome"], execution_id, name)
-    outcome: dict[str, Any] | None = None if found is None else codec.decode_json(found)
+    outcome_text = await connection.fetchval(_QUERIES["find_outcome"], execution_id, name)
+    outcome: dict[str, Any] | None = (
+        None if outcome_text is None else codec.decode_json(outcome_text)
+    )
     return outcome
 
 
@@ -209,8 +211,8 @@ class TransferEffect:
         """Claim the effect for this transaction; return the outcome of an earlier attempt."""
         if await write_marker(self._connection, *self._keys):
             return None
-        done = await find_outcome(self._connection, *self._keys)
-        return {} if done is None else done
+        earlier_outcome = await find_outcome(self._connection, *self._keys)
+        return {} if earlier_outcome is None else earlier_outcome
 
     async def store_outcome(self, outcome: dict[str, Any]) -> None:
         """Keep the outcome together with the rows."""

@@ -88,8 +88,8 @@ class StatementLane(Struct, eq=False):
                 shared_run.answer.set_exception(TimeoutError())
                 if shared_run.batch is not None:
                     shared_run.batch.cancel_if_unwanted()
-        if left := [item.until_s for item in self.unanswered if not item.is_expired]:
-            self._set_alarm(min(left))
+        if deadlines := [item.until_s for item in self.unanswered if not item.is_expired]:
+            self._set_alarm(min(deadlines))
 
 
 class SoundCheck(Protocol):

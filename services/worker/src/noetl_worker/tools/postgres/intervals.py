@@ -100,8 +100,8 @@ def write_interval(value: Any) -> Parts:
 
 def format_duration(parts: Parts) -> str:
     """Write an interval as a text that PostgreSQL reads."""
-    shown = read_interval(parts)
-    return shown if isinstance(shown, str) else _format_parts(*parts)
+    interval_text = read_interval(parts)
+    return interval_text if isinstance(interval_text, str) else _format_parts(*parts)
 
 
 def _format_parts(months: int, days: int, us: int) -> str:
@@ -117,8 +117,8 @@ def _format_parts(months: int, days: int, us: int) -> str:
         (_compute_quotient(minutes, 60), "H"), (_compute_remainder(minutes, 60), "M")
     )
     if seconds_us:
-        whole, fraction = divmod(abs(seconds_us), SECOND_US)
-        digits = f"{whole}.{fraction:06d}".rstrip("0").rstrip(".")
+        whole_seconds, fraction = divmod(abs(seconds_us), SECOND_US)
+        digits = f"{whole_seconds}.{fraction:06d}".rstrip("0").rstrip(".")
         time_part += f"{'-' if seconds_us < 0 else ''}{digits}S"
     if not time_part:
         return f"P{date_part}" if date_part else "PT0S"
@@ -158,14 +158,14 @@ def _parse_worded(text: str) -> Parts:
     return _negate_parts(parts) if is_ago else parts
 
 
-def _parse_piece(found: re.Match[str]) -> list[tuple[Decimal, str]]:
-    if found["clock"] is None:
-        unit = _SPELLINGS.get(found["unit"])
+def _parse_piece(match: re.Match[str]) -> list[tuple[Decimal, str]]:
+    if match["clock"] is None:
+        unit = _SPELLINGS.get(match["unit"])
         if unit is None:
-            raise ValueError(f"there is no unit {found['unit']!r}")
-        return [(Decimal(found["count"]), unit)]
-    sign = -1 if found["sign"] == "-" else 1
-    counts = (found["hours"], found["minutes"], found["seconds"] or "0")
+            raise ValueError(f"there is no unit {match['unit']!r}")
+        return [(Decimal(match["count"]), unit)]
+    sign = -1 if match["sign"] == "-" else 1
+    counts = (match["hours"], match["minutes"], match["seconds"] or "0")
     return [
         (sign * Decimal(count), unit)
         for count, unit in zip(counts, ("hour", "minute", "second"), strict=True)

@@ -67,8 +67,8 @@ def read_timestamptz(parts: tuple[int]) -> str:
 def read_time(parts: tuple[int]) -> str:
     """Show microseconds since midnight; the day ends at 24:00:00."""
     seconds, fraction = divmod(parts[0], SECOND_US)
-    shown = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
-    return f"{shown}.{fraction:06d}" if fraction else shown
+    clock_text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    return f"{clock_text}.{fraction:06d}" if fraction else clock_text
 
 
 def read_timetz(parts: tuple[int, int]) -> str:
@@ -144,11 +144,11 @@ def _parse_time_parts(value: Any) -> tuple[int, int]:
     if match is not None:
         return _parse_clock_us(match), -_parse_offset_s(match["zone"])
     # Python reads more forms of ISO 8601, as 030405.
-    read = time.fromisoformat(text)
-    offset = read.utcoffset()
-    seconds = read.hour * 3600 + read.minute * 60 + read.second
+    parsed_time = time.fromisoformat(text)
+    offset = parsed_time.utcoffset()
+    seconds = parsed_time.hour * 3600 + parsed_time.minute * 60 + parsed_time.second
     west = 0 if offset is None else -int(offset.total_seconds())
-    return seconds * SECOND_US + read.microsecond, west
+    return seconds * SECOND_US + parsed_time.microsecond, west
 
 
 def _parse_moment_us(text: str) -> int:
@@ -157,34 +157,34 @@ def _parse_moment_us(text: str) -> int:
     match = None if is_usual else _MOMENT.fullmatch(text)
     if match is None:
         try:
-            read = datetime.fromisoformat(text)
+            moment = datetime.fromisoformat(text)
         except ValueError:
             match = _MOMENT.fullmatch(text)
             if match is None:
                 raise
         else:
-            delta = read - (_NAIVE_EPOCH if read.tzinfo is None else _UTC_EPOCH)
+            delta = moment - (_NAIVE_EPOCH if moment.tzinfo is None else _UTC_EPOCH)
             return delta.days * DAY_US + delta.seconds * SECOND_US + delta.microseconds
     clock_us = 0 if match["hour"] is None else _parse_clock_us(match)
     return _count_days(match) * DAY_US + clock_us - _parse_offset_s(match["zone"]) * SECOND_US
 
 
-def _count_days(found: re.Match[str]) -> int:
+def _count_days(match: re.Match[str]) -> int:
     """Count the days of a date from 2000-01-01; raises `ValueError` for one that is none."""
-    year = int(found["year"])
+    year = int(match["year"])
     if year == 0:
         raise ValueError("there is no year 0: the year before 1 is 1 BC")
-    if (found["era"] or "").upper() == "BC":
+    if (match["era"] or "").upper() == "BC":
         year = 1 - year
     # The calendar repeats itself every 400 years.
-    eras, rest = divmod(year - 1, _ERA_YEARS)
-    ordinal = date(rest + 1, int(found["month"]), int(found["day"])).toordinal()
+    eras, era_year = divmod(year - 1, _ERA_YEARS)
+    ordinal = date(era_year + 1, int(match["month"]), int(match["day"])).toordinal()
     return ordinal + eras * _ERA_DAYS - _EPOCH_ORDINAL
 
 
-def _parse_clock_us(found: re.Match[str]) -> int:
-    hour, minute, second = int(found["hour"]), int(found["minute"]), int(found["second"] or 0)
-    fraction_us = _parse_fraction_us(found["fraction"] or "")
+def _parse_clock_us(match: re.Match[str]) -> int:
+    hour, minute, second = int(match["hour"]), int(match["minute"]), int(match["second"] or 0)
+    fraction_us = _parse_fraction_us(match["fraction"] or "")
     total_us = (hour * 3600 + minute * 60 + second) * SECOND_US + fraction_us
     if hour > _HOURS_MAX or minute >= _MINUTES_END or second >= _MINUTES_END or total_us > DAY_US:
         raise ValueError("there is no such time of day")
@@ -225,17 +225,17 @@ def _format_far_timestamp(us: int, zone: str) -> str:
     if infinity is not None:
         return infinity
     days, clock_us = divmod(us, DAY_US)
-    shown, era = _format_far_date(days)
+    date_text, era = _format_far_date(days)
     clock = read_time((clock_us,))
     if "." in clock:
         clock = clock.rstrip("0")
-    return f"{shown} {clock}{zone}{era}"
+    return f"{date_text} {clock}{zone}{era}"
 
 
 def _format_far_date(days: int) -> tuple[str, str]:
     """Show a date outside of Python's years, and the era that stands behind it."""
-    eras, rest = divmod(days + _EPOCH_ORDINAL - 1, _ERA_DAYS)
-    near = date.fromordinal(rest + 1)
-    year = near.year + eras * _ERA_YEARS
-    shown, era = (year, "") if year > 0 else (1 - year, " BC")
-    return f"{shown:04d}-{near.month:02d}-{near.day:02d}", era
+    eras, era_day = divmod(days + _EPOCH_ORDINAL - 1, _ERA_DAYS)
+    day_in_era = date.fromordinal(era_day + 1)
+    year = day_in_era.year + eras * _ERA_YEARS
+    shown_year, era = (year, "") if year > 0 else (1 - year, " BC")
+    return f"{shown_year:04d}-{day_in_era.month:02d}-{day_in_era.day:02d}", era

@@ -295,8 +295,8 @@ class ConnectionPool:
             ) from problem
 
     def __str__(self) -> str:
-        own = f" named '{self._name}'" if self._name else ""
-        return f"the pool{own} of credential '{self._credential.name}'"
+        name_text = f" named '{self._name}'" if self._name else ""
+        return f"the pool{name_text} of credential '{self._credential.name}'"
 
     def _hand_to_waiter(self, session: PostgresSession | None) -> bool:
         """Give a connection, or the right to open one, to who waits longest; False: to nobody."""

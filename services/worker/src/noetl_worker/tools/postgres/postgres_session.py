@@ -117,7 +117,9 @@ def keep_json_as_text(plan: StatementPlan, columns: Iterable[str]) -> StatementP
     """Leave JSON columns the texts that they are, for a target that reads such a text."""
     names = set(columns)
     readers = tuple(
-        (name, read) for name, read in plan.readers if read is not read_json or name not in names
+        (name, reader)
+        for name, reader in plan.readers
+        if reader is not read_json or name not in names
     )
     return structs.replace(plan, readers=readers)
 
@@ -131,18 +133,24 @@ def build_rows(
     JSON form.
     """
     rows = [dict(record.items()) for record in records]
-    for name, read in plan.readers:
+    for name, reader in plan.readers:
         at = 0
         try:
             for at, row in enumerate(rows):  # noqa: B007 - it is told when a value cannot be read
                 if row[name] is not None:
-                    row[name] = read(row[name])
-        except (ValueError, TypeError, OverflowError, RecursionError, msgspec.MsgspecError) as one:
+                    row[name] = reader(row[name])
+        except (
+            ValueError,
+            TypeError,
+            OverflowError,
+            RecursionError,
+            msgspec.MsgspecError,
+        ) as problem:
             text = (
-                f"column '{name}', row {rows_before + at + 1}: the value has no JSON form ({one}): "
-                "cast it to text in the query"
+                f"column '{name}', row {rows_before + at + 1}: the value has no JSON form "
+                f"({problem}): cast it to text in the query"
             )
-            raise ToolFailure(build_error("schema", text, source="postgres")) from one
+            raise ToolFailure(build_error("schema", text, source="postgres")) from problem
     return rows
 
 
@@ -150,8 +158,8 @@ def build_unread_failure(plan: StatementPlan, problem: Exception) -> ToolFailure
     """Tell which columns hold a value that the client cannot read."""
     columns = plan.doubtful or plan.columns
     names = ", ".join(f"'{name}'" for name in columns)
-    what = f"column {names}" if len(columns) == 1 else f"one of the columns {names}"
-    text = f"{what} holds a value that cannot be read ({problem}): cast it to text in the query"
+    subject = f"column {names}" if len(columns) == 1 else f"one of the columns {names}"
+    text = f"{subject} holds a value that cannot be read ({problem}): cast it to text in the query"
     return ToolFailure(build_error("schema", text, source="postgres"))
 
 
@@ -254,8 +262,8 @@ class PostgresSession:
         if self._find_trusted_plan(text) is not None:
             return True
         self._checked_s_by_text[text] = time.monotonic()
-        described = await self.describe_statement(text)
-        return described.prepared.get_parameters() == plan.prepared.get_parameters()
+        current_plan = await self.describe_statement(text)
+        return current_plan.prepared.get_parameters() == plan.prepared.get_parameters()
 
     async def describe_statement(self, text: str) -> StatementPlan:
         """Return a plan with the types of now, to be run before the transaction ends.
@@ -278,16 +286,18 @@ class PostgresSession:
 
     async def _describe_plan(self, text: str, name: str) -> StatementPlan:
         try:
-            prepared = await self.connection.prepare(text, name=name)
-            if _is_derived(prepared):
+            prepared_statement = await self.connection.prepare(text, name=name)
+            if _is_derived(prepared_statement):
                 # The client keeps a composite's attributes for ever.
                 await self.connection.reload_schema_state()
-                prepared = await self.connection.prepare(text, name=name and identity.mint_token())
+                prepared_statement = await self.connection.prepare(
+                    text, name=name and identity.mint_token()
+                )
         except asyncpg.UnsupportedClientFeatureError as problem:
             text = f"a column or parameter is of a type that cannot be read: {problem}: cast it"
             raise ToolFailure(build_error("schema", text, source="postgres")) from problem
         encoding = self.connection.get_settings().server_encoding
-        return _build_plan(prepared, is_checked=encoding != "SQL_ASCII")
+        return _build_plan(prepared_statement, is_checked=encoding != "SQL_ASCII")
 
     def _find_plan(self, text: str) -> StatementPlan | None:
         """Find a plan, and keep it longer than those whose text comes once, as claims' do."""
@@ -322,27 +332,27 @@ class PostgresSession:
         return bool(await self.connection.fetchval(_QUERIES["end_backend"], process))
 
 
-def _is_derived(prepared: "PreparedStatement[Any]") -> bool:
-    types = [column.type for column in prepared.get_attributes()]
-    return any(is_derived_type(item) for item in (*types, *prepared.get_parameters()))
+def _is_derived(prepared_statement: "PreparedStatement[Any]") -> bool:
+    types = [column.type for column in prepared_statement.get_attributes()]
+    return any(is_derived_type(item) for item in (*types, *prepared_statement.get_parameters()))
 
 
-def _build_plan(prepared: "PreparedStatement[Any]", *, is_checked: bool) -> StatementPlan:
-    types = tuple(parameter.name for parameter in prepared.get_parameters())
-    attributes = prepared.get_attributes()
+def _build_plan(prepared_statement: "PreparedStatement[Any]", *, is_checked: bool) -> StatementPlan:
+    types = tuple(parameter.name for parameter in prepared_statement.get_parameters())
+    attributes = prepared_statement.get_attributes()
     # Of columns with one name the last is in the row.
     readers = {column.name: find_reader(column.type.name) for column in attributes}
     return StatementPlan(
-        prepared=prepared,
+        prepared=prepared_statement,
         binders=tuple(get_binder(name) for name in types),
         parameter_types=types,
         columns=tuple(column.name for column in attributes),
-        readers=tuple((name, read) for name, read in readers.items() if read is not None),
+        readers=tuple((name, reader) for name, reader in readers.items() if reader is not None),
         types=arrow_types.list_column_types(attributes),
         doubtful=tuple(
             column.name
             for column in attributes
             if can_fail_to_read(column.type, is_checked=is_checked)
         ),
-        is_derived=_is_derived(prepared),
+        is_derived=_is_derived(prepared_statement),
     )

@@ -349,16 +349,18 @@ def _check_kind(credential: Credential) -> None:
 
 def _build_result(results: list[StatementRows]) -> dict[str, Any]:
     commands = [_build_command(result) for result in results]
-    shown = next((command for command in reversed(commands) if command["columns"]), None)
-    last = commands[-1]
+    shown_command = next((command for command in reversed(commands) if command["columns"]), None)
+    last_command = commands[-1]
     raw: dict[str, Any] = {
-        "rows": [] if shown is None else shown["rows"],
-        "row_count": last["row_count"] if shown is None else shown["row_count"],
-        "columns": [] if shown is None else shown["columns"],
-        **({} if shown is None else {"types": shown["types"]}),
+        "rows": [] if shown_command is None else shown_command["rows"],
+        "row_count": last_command["row_count"]
+        if shown_command is None
+        else shown_command["row_count"],
+        "columns": [] if shown_command is None else shown_command["columns"],
+        **({} if shown_command is None else {"types": shown_command["types"]}),
         "statement_count": len(commands),
-        "status": last["status"],
-        "message": last["message"],
+        "status": last_command["status"],
+        "message": last_command["message"],
     }
     if len(commands) > 1:
         raw["commands"] = commands

@@ -63,8 +63,10 @@ async def read_windows(
     come as their texts.
     """
     statement = parse_one_statement(query, params)
-    own = nullcontext() if is_inside else hold_transaction(session.connection, readonly=True)
-    async with own:
+    own_transaction = (
+        nullcontext() if is_inside else hold_transaction(session.connection, readonly=True)
+    )
+    async with own_transaction:
         plan = keep_json_as_text(await session.describe_statement(statement.text), json_texts)
         values = bind_values(
             sql_statements.order_arguments(statement, params), plan.binders, plan.parameter_types
@@ -97,12 +99,14 @@ def parse_one_statement(query: Any, params: Any) -> sql_statements.Statement:
 
 
 async def read_query_windows(
-    postgres: PostgresTool, given: dict[str, Any], site: UnitScope, *, size: int
+    postgres: PostgresTool, query_source: dict[str, Any], site: UnitScope, *, size: int
 ) -> AsyncGenerator[Window, None]:
     """Yield the windows of `{auth, query, params}`; raises `ToolFailure`."""
     try:
-        async with lease_session(postgres, given.get("auth"), site) as session:
-            windows = read_windows(session, given.get("query"), given.get("params"), size=size)
+        async with lease_session(postgres, query_source.get("auth"), site) as session:
+            windows = read_windows(
+                session, query_source.get("query"), query_source.get("params"), size=size
+            )
             async with aclosing(windows):
                 async for window in windows:
                     yield window

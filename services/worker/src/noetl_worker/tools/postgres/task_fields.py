@@ -40,12 +40,12 @@ def parse_pool_hints(fields: dict[str, Any]) -> PoolHints:
         raise _build_invalid_failure(
             f"field 'pool' must be a mapping of {', '.join(sorted(_POOL_FIELDS))}"
         )
-    _parse_count(pool, "min_size", least=0)
+    _parse_count(pool, "min_size", minimum=0)
     return PoolHints(
         name=str(pool.get("name") or ""),
-        size_max=_parse_count(pool, "max_size", least=1),
+        size_max=_parse_count(pool, "max_size", minimum=1),
         wait_s=_parse_seconds(pool.get("timeout"), "pool.timeout"),
-        waiting_max=_parse_count(pool, "max_waiting", least=0),
+        waiting_max=_parse_count(pool, "max_waiting", minimum=0),
     )
 
 
@@ -71,14 +71,14 @@ def check_params(params: Any) -> None:
         raise _build_invalid_failure("field 'params' must be a list or a mapping")
 
 
-def _parse_count(given: dict[str, Any], name: str, *, least: int) -> int | None:
-    value = given.get(name)
+def _parse_count(pool_fields: dict[str, Any], name: str, *, minimum: int) -> int | None:
+    value = pool_fields.get(name)
     if value is None:
         return None
     count = coercion.coerce_integer(value)
-    if count is None or count < least:
+    if count is None or count < minimum:
         raise _build_invalid_failure(
-            f"field 'pool.{name}' must be a whole number of at least {least}"
+            f"field 'pool.{name}' must be a whole number of at least {minimum}"
         )
     return count
 
@@ -127,10 +127,10 @@ def parse_statements(call: Call, dialect: Dialect = "postgres") -> tuple[Stateme
 def name_parameters(message: str, statement: Statement) -> str:
     """Name the parameters in an error as the task does: `:id`, where the server counts `$1`."""
 
-    def name_slot(found: re.Match[str]) -> str:
-        place = int(found[1]) - 1
+    def name_slot(match: re.Match[str]) -> str:
+        place = int(match[1]) - 1
         if not 0 <= place < len(statement.slots):
-            return found[0]
+            return match[0]
         slot = statement.slots[place]
         return f"parameter ${slot + 1}" if isinstance(slot, int) else f"parameter :{slot}"
 

@@ -95,10 +95,10 @@ def write_path(value: Any) -> Any:
     if not isinstance(value, str):
         return asyncpg.Path(*[(float(item[0]), float(item[1])) for item in value], is_closed=False)
     points = [(float(x), float(y)) for x, y in _POINT.findall(value)]
-    rest = re.sub(r"[\s,]", "", _POINT.sub("", value))
-    if not points or rest not in {"()", "[]"}:
+    brackets = re.sub(r"[\s,]", "", _POINT.sub("", value))
+    if not points or brackets not in {"()", "[]"}:
         raise ValueError("it is no text of a path, as ((0,0),(1,1))")
-    return asyncpg.Path(*points, is_closed=rest == "()")
+    return asyncpg.Path(*points, is_closed=brackets == "()")
 
 
 def _quote_bound(text: str) -> str:
@@ -110,5 +110,8 @@ def _quote_bound(text: str) -> str:
 
 def _unquote_bound(text: str) -> str:
     return _UNQUOTED.sub(
-        lambda found: found[1] or _ESCAPED.sub(lambda one: one[1] or '"', found[2] or ""), text
+        lambda match: (
+            match[1] or _ESCAPED.sub(lambda escape_match: escape_match[1] or '"', match[2] or "")
+        ),
+        text,
     )

@@ -199,10 +199,10 @@ def bind_values(
             bound.append(None if value is None else convert(value))
     except (ValueError, TypeError, InvalidOperation) as problem:
         index = len(bound)
-        shown = format_text(values[index])[:80]
+        value_text = format_text(values[index])[:80]
         raise UnfitValue(
             f"parameter ${index + 1} is of type {type_names[index]}, "
-            f"which {shown!r} is not: {problem}"
+            f"which {value_text!r} is not: {problem}"
         ) from problem
     return bound
 
@@ -267,8 +267,8 @@ def read_numeric(value: Decimal) -> float | int | str:
     if exponent >= 0:
         if value.adjusted() > _SMALL_DIGITS:
             return format(value, "f")
-        whole = int(value)
-        return whole if -_INT8_MAX <= whole <= _INT8_MAX else str(whole)
+        whole_number = int(value)
+        return whole_number if -_INT8_MAX <= whole_number <= _INT8_MAX else str(whole_number)
     as_float = float(value)
     return as_float if Decimal(repr(as_float)) == value else format(value, "f")
 

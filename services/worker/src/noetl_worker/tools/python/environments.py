@@ -177,13 +177,15 @@ class PackageEnvironments:
         return (*source_options, *(("--find-links", links) if links else ()))
 
     def _build_install_failure(self, requirements: Requirements, output: str) -> ToolFailure:
-        said = _FOUND_VERSIONS.sub(_keep_newest_versions, self._mask.mask_text(output))
-        lines = [line.strip() for line in said.splitlines() if line.strip()]
-        why = " / ".join(lines[-_SAID_LINES_MAX:])
-        why = why if len(why) <= _SAID_CHARACTERS_MAX else f"…{why[-_SAID_CHARACTERS_MAX:]}"
+        installer_text = _FOUND_VERSIONS.sub(_keep_newest_versions, self._mask.mask_text(output))
+        lines = [line.strip() for line in installer_text.splitlines() if line.strip()]
+        reason = " / ".join(lines[-_SAID_LINES_MAX:])
+        reason = (
+            reason if len(reason) <= _SAID_CHARACTERS_MAX else f"…{reason[-_SAID_CHARACTERS_MAX:]}"
+        )
         names = ", ".join(line.partition(" --hash")[0] for line in requirements.lines)
         text = (
-            f"field 'requirements': {names:.300} cannot be installed: {why}. Wheels alone are "
+            f"field 'requirements': {names:.300} cannot be installed: {reason}. Wheels alone are "
             f"installed; {INDEX_SETTING} and {LINKS_SETTING} of the worker say from where"
         )
         return ToolFailure(build_error("missing_dependency", text, source="python"))
@@ -239,8 +241,8 @@ def _get_installer(search_path: str) -> tuple[str, ...]:
     return (sys.executable, "-I", *pip, "install", "--quiet", *options)
 
 
-def _keep_newest_versions(found: re.Match[str]) -> str:
+def _keep_newest_versions(match: re.Match[str]) -> str:
     """Shorten what an installer lists of a package with many versions, the oldest first."""
-    versions = found[1].split(", ")
+    versions = match[1].split(", ")
     newest = ", ".join(versions[-_VERSIONS_SHOWN_MAX:])
     return f"(there are {'' if len(versions) <= _VERSIONS_SHOWN_MAX else '…, '}{newest})"

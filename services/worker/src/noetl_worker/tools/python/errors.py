@@ -64,18 +64,20 @@ def _build_memory_hint(memory_bytes: int) -> str:
 def build_ended_error(code: int, *, timeout_s: float, memory_bytes: int) -> ErrorObject:
     """Say that the process of a call ended without an answer, and of what it may have."""
     if code == -signal.SIGXCPU:
-        how = f"used more processor time than its timeout allows, {timeout_s:g} s: raise 'timeout'"
+        end_text = (
+            f"used more processor time than its timeout allows, {timeout_s:g} s: raise 'timeout'"
+        )
     elif code == -signal.SIGKILL:
-        how = (
+        end_text = (
             "was killed (signal 9), mostly because the machine ran out of memory: give the "
             "worker more, or read less at a time"
         )
     elif code < 0:
-        how = f"crashed with signal {-code}. {_build_memory_hint(memory_bytes)}"
+        end_text = f"crashed with signal {-code}. {_build_memory_hint(memory_bytes)}"
     else:
-        how = f"ended with code {code} before its code had returned: return instead"
+        end_text = f"ended with code {code} before its code had returned: return instead"
     name = "ProcessEnded"
-    text = f"the Python process {how}"
+    text = f"the Python process {end_text}"
     return build_error("transform", text, code=name, exception_type=name, source="python")
 
 

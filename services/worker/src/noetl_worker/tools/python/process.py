@@ -42,33 +42,35 @@ class OutputParser:
 
     def __init__(self, stream: str) -> None:
         self._stream = stream
-        self._waiting = b""
+        self._unread_bytes = b""
         self._ready_stream = stream
         self._ready: list[bytes] = []
 
     def feed_bytes(self, data: bytes, log: TaskLogPort) -> bool:
         """Take bytes; tell whether the end of a call was among them."""
-        waiting, has_ended = self._waiting + data, False
-        at = waiting.rfind(b"\n") + 1
-        records = _read_records(waiting[:at])
+        buffer, has_ended = self._unread_bytes + data, False
+        at = buffer.rfind(b"\n") + 1
+        records = _read_records(buffer[:at])
         for record in records:
             has_ended |= self._take_record(record, log)
         if not records:
             at = 0
-        while (mark := waiting.find(MARK, at)) >= 0:
+        while (mark := buffer.find(MARK, at)) >= 0:
             if mark > at:
-                self._gather_bytes(self._stream, waiting[at:mark], log)
+                self._gather_bytes(self._stream, buffer[at:mark], log)
             at = mark
-            end = waiting.find(b"\n", mark)
+            end = buffer.find(b"\n", mark)
             if end < 0:
                 break
-            has_ended |= self._take_marked(waiting[mark + 1 : end], log)
+            has_ended |= self._take_marked(buffer[mark + 1 : end], log)
             at = end + 1
-        rest = waiting[at:]
-        if rest and (not rest.startswith(MARK) or len(rest) > _RECORD_BYTES_MAX):
-            self._gather_bytes(self._stream, rest, log)
-            rest = b""
-        self._waiting = rest
+        unread_bytes = buffer[at:]
+        if unread_bytes and (
+            not unread_bytes.startswith(MARK) or len(unread_bytes) > _RECORD_BYTES_MAX
+        ):
+            self._gather_bytes(self._stream, unread_bytes, log)
+            unread_bytes = b""
+        self._unread_bytes = unread_bytes
         self._flush_ready(log)
         return has_ended
 
@@ -121,7 +123,7 @@ class PythonOutput:
 
     def __init__(self, sources: tuple[tuple[str, BinaryIO], ...]) -> None:
         self._log: TaskLogPort | None = None
-        self._ended = {stream: asyncio.Event() for stream, _ in sources}
+        self._end_by_stream = {stream: asyncio.Event() for stream, _ in sources}
         self._readers = [
             asyncio.ensure_future(self._read_source(stream, source)) for stream, source in sources
         ]
@@ -129,8 +131,8 @@ class PythonOutput:
     def begin_call(self, log: TaskLogPort) -> None:
         """Put what comes from now on into a log."""
         self._log = log
-        for ended in self._ended.values():
-            ended.clear()
+        for call_ended in self._end_by_stream.values():
+            call_ended.clear()
 
     async def finish_call(self) -> bool:
         """Wait for the rest of a call and end its log; False when the rest did not come.
@@ -139,12 +141,12 @@ class PythonOutput:
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(_REST_S):
-                for ended in self._ended.values():
-                    await ended.wait()
+                for call_ended in self._end_by_stream.values():
+                    await call_ended.wait()
         if self._log is not None:
             self._log.finish_lines()
         self._log = None
-        return all(ended.is_set() for ended in self._ended.values())
+        return all(call_ended.is_set() for call_ended in self._end_by_stream.values())
 
     async def close(self) -> None:
         """Read no more."""
@@ -153,7 +155,7 @@ class PythonOutput:
         await asyncio.gather(*self._readers, return_exceptions=True)
 
     async def _read_source(self, stream: str, source: BinaryIO) -> None:
-        parser, ended = OutputParser(stream), self._ended[stream]
+        parser, call_ended = OutputParser(stream), self._end_by_stream[stream]
         reader = asyncio.StreamReader()
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), source
@@ -163,10 +165,10 @@ class PythonOutput:
                 if self._log is None:
                     continue
                 if parser.feed_bytes(data, self._log):
-                    ended.set()
+                    call_ended.set()
                 await self._log.wait_for_room()
         finally:
-            ended.set()
+            call_ended.set()
             transport.close()
 
 

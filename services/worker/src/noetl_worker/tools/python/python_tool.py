@@ -236,11 +236,11 @@ class PythonTool:
             raise ToolFailure(build_error("validation", "field 'code' must be Python source"))
         return source
 
-    def _warn_of_missing_walls(self, lacking: dict[str, str]) -> None:
+    def _warn_of_missing_walls(self, missing_walls: dict[str, str]) -> None:
         """Say once which walls around user code this system does not grant, and why."""
-        if lacking and not self._has_warned:
+        if missing_walls and not self._has_warned:
             self._has_warned = True
-            log.warning("python tasks are only partly isolated", lacking=lacking)
+            log.warning("python tasks are only partly isolated", lacking=missing_walls)
 
     def _dismiss_child(self, child: PythonChild) -> None:
         self._count -= 1

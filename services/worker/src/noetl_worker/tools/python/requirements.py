@@ -38,8 +38,8 @@ class Requirements(Struct, frozen=True, kw_only=True):
 
 def parse_requirements(fields: dict[str, Any], policy: Policy) -> Requirements:
     """Read `requirements`, or `deps.packages`, which means the same; raises `ToolFailure`."""
-    name, given = _find_given(fields)
-    lines = sorted({line for line in _split_lines(given, name) if line})
+    name, package_lines = _find_given(fields)
+    lines = sorted({line for line in _split_lines(package_lines, name) if line})
     if not lines:
         return Requirements()
     if len(lines) > _COUNT_MAX:
@@ -48,15 +48,15 @@ def parse_requirements(fields: dict[str, Any], policy: Policy) -> Requirements:
         )
     for line in lines:
         _check_requirement_form(line, name)
-    hashed = [line for line in lines if _HASH.search(line)]
-    _check_policy(name, policy, has_hashes=len(hashed) == len(lines))
-    if hashed and len(hashed) < len(lines):
-        bare = next(line for line in lines if line not in hashed)
+    hashed_lines = [line for line in lines if _HASH.search(line)]
+    _check_policy(name, policy, has_hashes=len(hashed_lines) == len(lines))
+    if hashed_lines and len(hashed_lines) < len(lines):
+        unhashed_line = next(line for line in lines if line not in hashed_lines)
         raise _build_invalid_failure(
-            f"field '{name}': {bare!r:.120} has no hash, and others have one: give each "
+            f"field '{name}': {unhashed_line!r:.120} has no hash, and others have one: give each "
             "'--hash=sha256:…', or none"
         )
-    return Requirements(lines=tuple(lines), has_hashes=bool(hashed))
+    return Requirements(lines=tuple(lines), has_hashes=bool(hashed_lines))
 
 
 def parse_network(fields: dict[str, Any], *, is_open: bool, is_by_task: bool) -> bool:
@@ -79,22 +79,28 @@ def parse_network(fields: dict[str, Any], *, is_open: bool, is_by_task: bool) ->
 
 
 def _find_given(fields: dict[str, Any]) -> tuple[str, Any]:
-    own, deps = fields.get("requirements"), fields.get("deps")
+    requirements, deps = fields.get("requirements"), fields.get("deps")
     older = deps.get("packages") if isinstance(deps, dict) else None
-    if own and older:
+    if requirements and older:
         raise _build_invalid_failure(
             "fields 'requirements' and 'deps.packages' mean the same: write the first alone"
         )
-    return ("requirements", own) if own or not older else ("deps.packages", older)
+    return ("requirements", requirements) if requirements or not older else ("deps.packages", older)
 
 
-def _split_lines(given: Any, name: str) -> list[str]:
+def _split_lines(package_lines: Any, name: str) -> list[str]:
     """Return one line a package, without comments; a text has as many as it has lines."""
-    texts = [] if given is None else given.splitlines() if isinstance(given, str) else given
+    texts = (
+        []
+        if package_lines is None
+        else package_lines.splitlines()
+        if isinstance(package_lines, str)
+        else package_lines
+    )
     if not isinstance(texts, list) or any(not isinstance(text, str) for text in texts):
         raise _build_invalid_failure(f"field '{name}' must list packages, as in [requests==2.32.3]")
-    joined = "\n".join(texts).replace("\\\n", " ")
-    return [" ".join(re.sub(r"(^|\s)#.*", "", line).split()) for line in joined.splitlines()]
+    joined_text = "\n".join(texts).replace("\\\n", " ")
+    return [" ".join(re.sub(r"(^|\s)#.*", "", line).split()) for line in joined_text.splitlines()]
 
 
 def _check_requirement_form(line: str, name: str) -> None:
@@ -141,9 +147,9 @@ def parse_libs(libs: Any) -> tuple[dict[str, Any], list[str]]:
         raise _build_modules_failure(
             "field 'libs' must be a mapping or a list of distribution names"
         )
-    for alias, wanted in libs.items():
-        is_known = isinstance(wanted, str) or (
-            isinstance(wanted, dict) and {"from", "import"} == wanted.keys()
+    for alias, import_spec in libs.items():
+        is_known = isinstance(import_spec, str) or (
+            isinstance(import_spec, dict) and {"from", "import"} == import_spec.keys()
         )
         if not is_known:
             raise _build_modules_failure(

@@ -83,10 +83,10 @@ class BucketScripts:
         name = build_pin_name(call.site.execution_id, uri=str(uri), auth=str(auth))
         data = await store.find_named(name)
         if data is None:
-            read = await self._read_object(uri, auth, call, bytes_max=bytes_max)
+            object_data = await self._read_object(uri, auth, call, bytes_max=bytes_max)
             # Of two workers that read at the same moment, one is first.
-            standing = await store.put_named(name, read)
-            data = read if standing is None else standing
+            pinned_data = await store.put_named(name, object_data)
+            data = object_data if pinned_data is None else pinned_data
         digest, size = codec.digest_hex(data), len(data)
         call.log.add_line(NOTICE, f"script {uri} {digest} {size} bytes")
         return data

@@ -95,8 +95,8 @@ class ScriptLoader:
             path = unquote(urlsplit(uri).path).lstrip("/")
         file = _path_within(self._directory, path)
         try:
-            with file.open("rb") as opened:
-                return opened.read(SCRIPT_BYTES_MAX + 1)
+            with file.open("rb") as stream:
+                return stream.read(SCRIPT_BYTES_MAX + 1)
         except OSError as problem:
             text = f"script '{uri}' cannot be read: {problem.strerror}"
             raise ToolFailure(build_error("not_found", text)) from problem
@@ -109,10 +109,12 @@ class ScriptLoader:
             "response_type": "bytes",
         }
         timeout = call.timeout
-        if (given := source.get("timeout")) is not None:
-            total_s = coercion.coerce_duration_s(given)
+        if (timeout_value := source.get("timeout")) is not None:
+            total_s = coercion.coerce_duration_s(timeout_value)
             if total_s is None:
-                raise _build_invalid_failure(f"'source.timeout': {given!r:.80} is not a duration")
+                raise _build_invalid_failure(
+                    f"'source.timeout': {timeout_value!r:.80} is not a duration"
+                )
             timeout = Timeout(total=total_s)
         request = structs.replace(
             call,
@@ -147,27 +149,27 @@ def name_source(call: Call) -> str:
     return uri[:_NAME_CHARACTERS_MAX] or "<script>"
 
 
-def _path_within(root: Path, given: Any) -> Path:
+def _path_within(root: Path, uri: Any) -> Path:
     """Resolve a script's path, links included; raises `ToolFailure` when it leads out."""
-    if not isinstance(given, str) or not given or "\0" in given:
-        text = f"field 'script.uri' must be a path, not {given!r}"
+    if not isinstance(uri, str) or not uri or "\0" in uri:
+        text = f"field 'script.uri' must be a path, not {uri!r}"
         raise ToolFailure(build_error("validation", text))
-    path = (root / given).resolve()
+    path = (root / uri).resolve()
     if not path.is_relative_to(root.resolve()):
-        text = f"field 'script.uri': '{given}' leads out of the directory that tasks may use"
+        text = f"field 'script.uri': '{uri}' leads out of the directory that tasks may use"
         raise ToolFailure(build_error("config", text))
     return path
 
 
 def _get_source_type(script: dict[str, Any], source: dict[str, Any]) -> Type:
     """Tell where a script is: as its type says, else as its address looks."""
-    given = source.get("type")
-    if given is not None and given not in get_args(Type):
+    type_name = source.get("type")
+    if type_name is not None and type_name not in get_args(Type):
         raise _build_invalid_failure(
-            f"'{given}' is no type of source: use {', '.join(get_args(Type))}"
+            f"'{type_name}' is no type of source: use {', '.join(get_args(Type))}"
         )
-    if given is not None:
-        source_type: Type = given
+    if type_name is not None:
+        source_type: Type = type_name
         return source_type
     if "code" in source or "code_b64" in source:
         return "inline"
@@ -179,10 +181,10 @@ def _get_source_type(script: dict[str, Any], source: dict[str, Any]) -> Type:
 
 
 def _decode_inline(source: dict[str, Any]) -> bytes:
-    packed, code = source.get("code_b64"), source.get("code")
-    if isinstance(packed, str):
+    encoded_code, code = source.get("code_b64"), source.get("code")
+    if isinstance(encoded_code, str):
         try:
-            return b64decode(packed, validate=True)
+            return b64decode(encoded_code, validate=True)
         except ValueError as problem:
             raise _build_invalid_failure(f"'source.code_b64' is not base64: {problem}") from problem
     if not isinstance(code, str):
@@ -190,12 +192,15 @@ def _decode_inline(source: dict[str, Any]) -> bytes:
     return code.encode()
 
 
-def _check_digest(data: bytes, wanted: Any) -> None:
-    if wanted is None:
+def _check_digest(data: bytes, expected_digest: Any) -> None:
+    if expected_digest is None:
         return
     digest = codec.digest_hex(data)
-    if str(wanted).lower().removeprefix("sha256:") != digest.removeprefix("sha256:"):
-        text = f"the script is not the one that was meant: its sha256 is {digest}, not {wanted}"
+    if str(expected_digest).lower().removeprefix("sha256:") != digest.removeprefix("sha256:"):
+        text = (
+            f"the script is not the one that was meant: its sha256 is {digest}, not "
+            f"{expected_digest}"
+        )
         raise ToolFailure(build_error("validation", text))
 
 

@@ -59,9 +59,11 @@ class CodeProcess:
 
     async def run_call(self, call: CodeCall, task_log: TaskLogPort) -> CodeAnswer:
         """Call `main` and return its answer; raises `EOFError` when the process ended."""
-        lacking = codec.decode_as(await python_process.read_frame(self._process), ProcessReady)
-        if lacking.lacking:
-            log.debug("the code of a Spark task is isolated in part", lacking=lacking.lacking)
+        process_ready = codec.decode_as(
+            await python_process.read_frame(self._process), ProcessReady
+        )
+        if process_ready.lacking:
+            log.debug("the code of a Spark task is isolated in part", lacking=process_ready.lacking)
         self._output.begin_call(task_log)
         try:
             await python_process.send_frame(self._process, codec.encode_json(call))

@@ -8,12 +8,12 @@ from noetl_worker.spark.task_request import SparkResult
 PLAN_CHARACTERS_MAX = 64 * 1024
 
 
-def mask_plans(given: SparkResult, mask: SecretMask) -> SparkResult:
+def mask_plans(result: SparkResult, mask: SecretMask) -> SparkResult:
     """Return a result whose plans, those of its tables by name too, may be kept."""
     return structs.replace(
-        given,
-        physical_plan=_shorten_plan(mask.mask_text(given.physical_plan)),
-        named={name: mask_plans(table, mask) for name, table in given.named.items()},
+        result,
+        physical_plan=_shorten_plan(mask.mask_text(result.physical_plan)),
+        named={name: mask_plans(table, mask) for name, table in result.named.items()},
     )
 
 

@@ -135,11 +135,11 @@ class SparkInputReader:
 
     async def describe_target(self, call: Call, home: StoreAddress) -> DatasetTarget | None:
         """Describe the dataset that a call's rows go to, if it names one; raises `ToolFailure`."""
-        given = call.fields.get("sink")
-        if given is None:
+        sink = call.fields.get("sink")
+        if sink is None:
             return None
         check = self._build_check("output", call, home)
-        plan = await self._datasets.describe_sink(given, call, check_place=check)
+        plan = await self._datasets.describe_sink(sink, call, check_place=check)
         # Executors open the credential themselves: the account stays here.
         return DatasetTarget(
             home=home,
@@ -195,10 +195,10 @@ class SparkInputReader:
     async def get_credential_name(self, auth: Any, site: UnitScope, home: StoreAddress) -> str:
         """Return the name under which executors find a credential; raises `ToolFailure`."""
         credential = await self._vault.resolve_auth(auth, site)
-        stored = None
+        stored_credential = None
         if credential.version:
-            stored = await self._vault.get_stored(credential.name, site)
-        if credential.kind != "postgres" or stored is None or home.is_in_process:
+            stored_credential = await self._vault.get_stored(credential.name, site)
+        if credential.kind != "postgres" or stored_credential is None or home.is_in_process:
             text = (
                 f"Spark's executors open credentials of type postgres that are stored, and "
                 f"'{credential.name}' is not: register it with `noetl credential put`"
@@ -273,13 +273,15 @@ def _parse_column(source: dict[str, Any]) -> str | None:
 
 def _parse_partitions(name: str, source: dict[str, Any]) -> int | None:
     """Return how many tasks share an input, None where that is left to its size."""
-    given, automatic = source.get("partitions"), source.get("partition")
-    if automatic is not None and (automatic != _AUTO or given is not None):
+    partition_field, automatic_mode = source.get("partitions"), source.get("partition")
+    if automatic_mode is not None and (automatic_mode != _AUTO or partition_field is not None):
         text = f"input '{name}': partition takes '{_AUTO}', and stands without partitions"
         raise _build_invalid_failure(text)
-    if automatic is not None or (given is None and source.get("partition_column") is not None):
+    if automatic_mode is not None or (
+        partition_field is None and source.get("partition_column") is not None
+    ):
         return None
-    partitions = coercion.coerce_integer(1 if given is None else given)
+    partitions = coercion.coerce_integer(1 if partition_field is None else partition_field)
     if partitions is None or not 1 <= partitions <= _PARTITIONS_MAX:
         text = f"input '{name}': partitions must be a number from 1 to {_PARTITIONS_MAX}"
         raise _build_invalid_failure(text)
@@ -293,14 +295,14 @@ def _order_values(name: str, statement: sql_statements.Statement, params: Any) -
         raise _build_invalid_failure(f"input '{name}': {problem}") from problem
 
 
-def _build_table(name: str, found: RowTable | None) -> Any:
-    if found is None or not (found.rows or found.columns):
+def _build_table(name: str, row_table: RowTable | None) -> Any:
+    if row_table is None or not (row_table.rows or row_table.columns):
         text = (
             f"input '{name}' holds no rows: give a list of mappings, {{columns, rows}}, a "
             "reference, {path, format}, or {auth, query}"
         )
         raise _build_invalid_failure(text)
-    return arrow_columns.fit_table(row_tables.build_table(*found))
+    return arrow_columns.fit_table(row_tables.build_table(*row_table))
 
 
 def _build_invalid_failure(text: str) -> ToolFailure:

@@ -120,17 +120,17 @@ class SparkTool:
         output = DriverOutput(call.log, asyncio.get_running_loop())
         try:
             with shared_lines.handed_to(output):
-                given: SparkResult = await self._run_request(ask, call, output)
+                result: SparkResult = await self._run_request(ask, call, output)
         finally:
             output.close()
-        given = plan_texts.mask_plans(given, self._code.mask)
-        if given.written is not None:
-            return _build_written(given, ask)
-        if given.named:
-            return await self._build_named(given, ask, call)
-        if given.manifests is None:
-            return given.value
-        return _add_findings(await self._build_tabular(given, ask, call), given)
+        result = plan_texts.mask_plans(result, self._code.mask)
+        if result.written is not None:
+            return _build_written(result, ask)
+        if result.named:
+            return await self._build_named(result, ask, call)
+        if result.manifests is None:
+            return result.value
+        return _add_findings(await self._build_tabular(result, ask, call), result)
 
     async def _run_request(self, ask: SparkRequest, call: Call, output: DriverOutput) -> Any:
         """Run a request in the session; its code, if it has some, in a process of its own."""
@@ -258,8 +258,8 @@ class SparkTool:
 
     def _build_plan(self, call: Call, home: StoreAddress) -> WritePlan:
         output = call.output
-        wanted = output.format if output is not None else "auto"
-        format_: Format = "parquet" if wanted == "parquet" else "arrow"
+        format_name = output.format if output is not None else "auto"
+        format_: Format = "parquet" if format_name == "parquet" else "arrow"
         partition_by = output.partition_by if output is not None else ()
         return WritePlan(home=home, format=format_, partition_by=tuple(partition_by))
 
@@ -291,16 +291,16 @@ class SparkTool:
         return raw
 
     async def _build_named(
-        self, given: SparkResult, ask: SparkRequest, call: Call
+        self, result: SparkResult, ask: SparkRequest, call: Call
     ) -> dict[str, Any]:
         """Return the tables of `main` by name, beside its other values; large ones by reference."""
-        value_by_name: dict[str, Any] = dict(given.value or {})
-        for name, table in given.named.items():
+        value_by_name: dict[str, Any] = dict(result.value or {})
+        for name, table in result.named.items():
             raw = await self._build_tabular(table, ask, call)
             if spread_table.is_spread_marker(raw["rows"]):
                 raw = await self._keep_table(raw, call)
             value_by_name[name] = _add_findings(raw, table)
-        return _add_findings(value_by_name, given)
+        return _add_findings(value_by_name, result)
 
     async def _keep_table(self, raw: dict[str, Any], call: Call) -> dict[str, Any]:
         """Store what a step with this table alone would give, and return the reference to it."""
@@ -338,14 +338,14 @@ class SparkTool:
     ) -> SpreadTable:
         """Store what executors handed over as bytes, and describe the whole table."""
         payloads = self._references.get_payloads(call.site)
-        stored = [
+        stored_manifests = [
             part_manifest
             if part_manifest.ref is not None
             else await _store_part(payloads, part_manifest, ask.plan)
             for part_manifest in spark_result.manifests or []
         ]
         try:
-            return part_writer.build_spread(stored, ask.plan, spark_result.columns)
+            return part_writer.build_spread(stored_manifests, ask.plan, spark_result.columns)
         except Exception as problem:
             error = job_loader.explain_failure(problem)
             if error is None:
@@ -370,32 +370,32 @@ class SparkTool:
                 await sink.write_rows(rows[start : start + sink.window_rows], spark_result.columns)
 
 
-def _build_written(given: SparkResult, ask: SparkRequest) -> dict[str, Any]:
+def _build_written(result: SparkResult, ask: SparkRequest) -> dict[str, Any]:
     """Say what a task has written into a dataset; the rows themselves are there."""
-    report = given.written
+    report = result.written
     assert report is not None, "the caller has looked"
     raw = {
         "rows": [],
         "row_count": report.row_count,
-        "columns": given.columns,
-        "types": given.types,
+        "columns": result.columns,
+        "types": result.types,
         "statement_count": max(1, len(ask.statements)),
         "status": "ok",
         "written": codec.to_builtins(report),
     }
-    return _add_findings(raw, given)
+    return _add_findings(raw, result)
 
 
-def _add_findings(raw: dict[str, Any], given: SparkResult) -> dict[str, Any]:
+def _add_findings(raw: dict[str, Any], result: SparkResult) -> dict[str, Any]:
     """Tell what checks have found, and of the rows that did not fit, by input."""
-    if given.checks:
-        raw["checks"] = codec.to_builtins(given.checks)
-    if given.diverted:
-        raw["diverted"] = given.diverted
-    if given.physical_plan:
-        raw["plan"] = given.physical_plan
-    if given.rejected:
-        raw["rejected"] = dataset_results.show_rejects(given.rejected)
+    if result.checks:
+        raw["checks"] = codec.to_builtins(result.checks)
+    if result.diverted:
+        raw["diverted"] = result.diverted
+    if result.physical_plan:
+        raw["plan"] = result.physical_plan
+    if result.rejected:
+        raw["rejected"] = dataset_results.show_rejects(result.rejected)
     return raw
 
 

@@ -19,8 +19,8 @@ def build_later_chunk(
     """
     for name in transfer_rows.list_columns(rows):
         if name not in schema.names:
-            what = "column of the first chunk"
-            raise transfer_rows.build_unknown_failure(what, name, schema.names)
+            noun = "column of the first chunk"
+            raise transfer_rows.build_unknown_failure(noun, name, schema.names)
     table = row_tables.build_table(rows, schema.names, kinds)
     for field in schema:
         stored_type = table.schema.field(field.name).type
@@ -38,28 +38,30 @@ def _build_unlike_failure(problem: str, advice: str) -> ToolFailure:
     return ToolFailure(build_error("validation", text, source="transfer"))
 
 
-def _is_alike(data_type: pa.DataType, wanted: pa.DataType) -> bool:
+def _is_alike(data_type: pa.DataType, expected_type: pa.DataType) -> bool:
     """Tell whether a cast keeps what values are: Arrow also reads texts as numbers, say."""
     types = pa.types
     if isinstance(data_type, pa.BaseExtensionType):
-        return _is_alike(data_type.storage_type, wanted)
+        return _is_alike(data_type.storage_type, expected_type)
     if types.is_dictionary(data_type):
-        return _is_alike(data_type.value_type, wanted)
-    if types.is_null(data_type) or data_type.equals(wanted):
+        return _is_alike(data_type.value_type, expected_type)
+    if types.is_null(data_type) or data_type.equals(expected_type):
         return True
     if types.is_integer(data_type):
         return bool(
-            types.is_integer(wanted) or types.is_floating(wanted) or types.is_decimal(wanted)
+            types.is_integer(expected_type)
+            or types.is_floating(expected_type)
+            or types.is_decimal(expected_type)
         )
     if types.is_floating(data_type):
-        return bool(types.is_floating(wanted) or types.is_integer(wanted))
+        return bool(types.is_floating(expected_type) or types.is_integer(expected_type))
     if types.is_decimal(data_type):
-        return bool(types.is_decimal(wanted) or types.is_integer(wanted))
+        return bool(types.is_decimal(expected_type) or types.is_integer(expected_type))
     if types.is_list(data_type) or types.is_large_list(data_type):
-        is_list = types.is_list(wanted) or types.is_large_list(wanted)
-        return bool(is_list and _is_alike(data_type.value_type, wanted.value_type))
+        is_list = types.is_list(expected_type) or types.is_large_list(expected_type)
+        return bool(is_list and _is_alike(data_type.value_type, expected_type.value_type))
     if types.is_large_string(data_type) or types.is_string_view(data_type):
-        return bool(types.is_string(wanted))
+        return bool(types.is_string(expected_type))
     if types.is_large_binary(data_type) or types.is_binary_view(data_type):
-        return bool(types.is_binary(wanted))
-    return bool(data_type.id == wanted.id)
+        return bool(types.is_binary(expected_type))
+    return bool(data_type.id == expected_type.id)

@@ -66,7 +66,9 @@ def encode_content(
     choice = _check_choice(format_, FORMATS, "format") or (
         "text" if isinstance(value, str) else "json"
     )
-    how = _check_choice("gzip" if compression is True else compression, COMPRESSIONS, "compress")
+    compression_name = _check_choice(
+        "gzip" if compression is True else compression, COMPRESSIONS, "compress"
+    )
     try:
         if mask is not None and choice in _TABLES:
             value = codec.decode_json(mask(codec.encode_json(value)))
@@ -80,10 +82,10 @@ def encode_content(
         data = mask(data)
     check_size(len(data))
     media_type = _MEDIA_TYPE[choice]
-    if how is None:
+    if compression_name is None:
         return Content(data=data, media_type=media_type)
-    packed = encoding.compress_bytes(data, how)  # type: ignore[arg-type]  # it was checked above
-    return Content(data=packed, media_type=f"{media_type}+{how}")
+    packed_data = encoding.compress_bytes(data, compression_name)  # type: ignore[arg-type]  # it was checked above
+    return Content(data=packed_data, media_type=f"{media_type}+{compression_name}")
 
 
 def _check_choice(value: Any, known_names: tuple[str, ...], field: str) -> str | None:
@@ -152,9 +154,9 @@ def _is_foreign(kind: pa.DataType) -> bool:
     """Tell whether CSV has no form for a type."""
     types = pa.types
     binaries = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary)
-    others = (types.is_nested, types.is_interval, types.is_duration, types.is_float16)
+    other_kinds = (types.is_nested, types.is_interval, types.is_duration, types.is_float16)
     return isinstance(kind, pa.BaseExtensionType) or any(
-        is_kind(kind) for is_kind in (*binaries, *others)
+        is_kind(kind) for is_kind in (*binaries, *other_kinds)
     )
 
 
@@ -178,11 +180,13 @@ def decode_content(content: Content, *, format_: Any, name: str) -> tuple[Any, d
 
 def expand_content(data: bytes) -> bytes:
     """Undo a compression that the first bytes tell of; raises `ToolFailure`."""
-    how = next((how for magic, how in _MAGIC.items() if data.startswith(magic)), None)
-    if how is None:
+    compression = next(
+        (compression for magic, compression in _MAGIC.items() if data.startswith(magic)), None
+    )
+    if compression is None:
         return data
     try:
-        return encoding.expand_bytes(data, how, bytes_max=BYTES_MAX)  # type: ignore[arg-type]  # both are
+        return encoding.expand_bytes(data, compression, bytes_max=BYTES_MAX)  # type: ignore[arg-type]  # both are
     except PayloadTooLarge as problem:
         raise _build_too_large_failure(problem) from problem
     except PayloadUnreadable as problem:

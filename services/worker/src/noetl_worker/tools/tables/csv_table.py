@@ -69,8 +69,8 @@ def _read_table(open_file: FileOpener, size: int, options: Any, *, bytes_max: in
             return pa.Table.from_batches(_limit_batches(reader, bytes_max), schema=reader.schema)
     except pa.ArrowInvalid as problem:
         if size > bytes_max:
-            what = f"a file of CSV that is no table block by block ({problem})"
-            raise build_too_large_error(what, size, bytes_max) from problem
+            subject = f"a file of CSV that is no table block by block ({problem})"
+            raise build_too_large_error(subject, size, bytes_max) from problem
     with open_file() as file:
         return pyarrow.csv.read_csv(file, convert_options=options)
 
@@ -121,8 +121,8 @@ class _NumberShape:
         self._is_plain_decimal = self._is_plain_decimal and _all_match(texts, _PLAIN_DECIMAL)
         numbers = compute.replace_substring_regex(texts, r"[eE].*$", "")
         numbers = compute.replace_substring_regex(numbers, r"^[+-]", "")
-        whole = compute.replace_substring_regex(numbers, r"\..*$", "")
-        self._whole = max(self._whole, _measure_longest(whole))
+        whole_digits = compute.replace_substring_regex(numbers, r"\..*$", "")
+        self._whole = max(self._whole, _measure_longest(whole_digits))
         self._scale = max(self._scale, _measure_longest(numbers, r"^[^.]*\.?"))
         digits = compute.replace_substring_regex(numbers, r"\.", "")
         self._digits = max(self._digits, _measure_longest(digits, r"^0+"))
@@ -147,7 +147,7 @@ def _any_matches(texts: pa.Array, pattern: str) -> bool:
     return compute.any(compute.match_substring_regex(texts, pattern)).as_py() is True
 
 
-def _measure_longest(texts: pa.Array, removed: str = "^$") -> int:
+def _measure_longest(texts: pa.Array, removed_pattern: str = "^$") -> int:
     """Return how many characters the longest text has, apart from what is removed."""
-    left = compute.replace_substring_regex(texts, removed, "")
-    return compute.max(compute.utf8_length(left)).as_py() or 0
+    remaining_texts = compute.replace_substring_regex(texts, removed_pattern, "")
+    return compute.max(compute.utf8_length(remaining_texts)).as_py() or 0

@@ -130,11 +130,13 @@ def _to_plain(value: Any) -> Any:
 
 def _build_missing(column: str, names: Iterable[str]) -> ToolFailure:
     known_names = sorted(names)
-    shown = ", ".join(known_names[:_NAMES_MAX]) + (", ..." if len(known_names) > _NAMES_MAX else "")
+    names_text = ", ".join(known_names[:_NAMES_MAX]) + (
+        ", ..." if len(known_names) > _NAMES_MAX else ""
+    )
     return ToolFailure(
         build_error(
             "validation",
-            f"cursor {column!r} is no column of the rows, which have {shown or 'none'}: select it, "
-            "or name another column under incremental.cursor",
+            f"cursor {column!r} is no column of the rows, which have {names_text or 'none'}: "
+            "select it, or name another column under incremental.cursor",
         )
     )

@@ -39,15 +39,15 @@ def are_all_plain(kinds: Sequence[str]) -> bool:
     return all(_IS_PLAIN.fullmatch(kind) for kind in kinds)
 
 
-def project_readable(found: Any, kinds: Sequence[str]) -> Any:
+def project_readable(relation: Any, kinds: Sequence[str]) -> Any:
     """Let DuckDB itself write the values that Arrow would not carry as they are."""
     if not any(_IS_ALTERED.search(kind) for kind in kinds):
-        return found
+        return relation
     parts = (
         f"#{place}::varchar AS {sql_ident(name)}" if _IS_ALTERED.search(kind) else f"#{place}"
-        for place, (name, kind) in enumerate(zip(found.columns, kinds, strict=True), start=1)
+        for place, (name, kind) in enumerate(zip(relation.columns, kinds, strict=True), start=1)
     )
-    return found.project(", ".join(parts))
+    return relation.project(", ".join(parts))
 
 
 def fit_input(name: str, table: Any) -> Any:

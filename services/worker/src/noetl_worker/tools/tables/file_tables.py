@@ -69,8 +69,8 @@ def _read_lines(path: Path, kinds: Kinds, *, bytes_max: int) -> pa.Table:
         return pa.concat_tables(pieces, promote_options="default").combine_chunks()
     except (pa.ArrowTypeError, pa.ArrowInvalid) as problem:
         pieces.clear()
-        what = f"a file of JSON whose columns have no type throughout ({problem}): name 'types',"
-        _check_whole(what, size)
+        subject = f"a file of JSON whose columns have no type throughout ({problem}): name 'types',"
+        _check_whole(subject, size)
     with path.open("rb") as lines:
         rows = [row for piece in _iterate_row_pieces(lines) for row in piece]
     return row_tables.build_table(rows, None, kinds)
@@ -93,9 +93,9 @@ def _iterate_row_pieces(lines: IO[bytes]) -> Iterator[list[dict[str, Any]]]:
         yield piece
 
 
-def _check_whole(what: str, size: int) -> None:
+def _check_whole(subject: str, size: int) -> None:
     if size > WHOLE_BYTES_MAX:
-        raise build_too_large_error(what, size, WHOLE_BYTES_MAX)
+        raise build_too_large_error(subject, size, WHOLE_BYTES_MAX)
 
 
 def build_rows(batch: pa.RecordBatch, kinds: list[str]) -> list[dict[str, Any]]:
@@ -156,10 +156,10 @@ def parse_kinds(types: Any) -> Kinds | None:
     return table_schema.parse_column_kinds(names, list(types.values()))
 
 
-def choose_format(path: Path, wanted: Any) -> str:
+def choose_format(path: Path, format_name: Any) -> str:
     """Return the format that is named, else the one that the file's name tells."""
     suffix = path.suffix.removeprefix(".").lower()
-    return str(wanted or {"jsonl": "ndjson"}.get(suffix, suffix) or "json").lower()
+    return str(format_name or {"jsonl": "ndjson"}.get(suffix, suffix) or "json").lower()
 
 
 def iterate_batches(table: pa.Table, size: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:

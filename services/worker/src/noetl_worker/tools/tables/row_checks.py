@@ -186,9 +186,9 @@ class RowChecks:
     def _note_newest(self, place: int, check: Check) -> None:
         column = sql_ident(check.columns[0])
         seconds = self._read_value("find_newest", column=column, batch=_BATCH)
-        known = self._newest.get(place)
+        newest_before = self._newest.get(place)
         newest = None if seconds is None else datetime.fromtimestamp(seconds, UTC)
-        moments = [moment for moment in (known, newest) if moment is not None]
+        moments = [moment for moment in (newest_before, newest) if moment is not None]
         self._newest[place] = max(moments, default=None)
 
     def _count_repeated(self, place: int, check: Check) -> None:

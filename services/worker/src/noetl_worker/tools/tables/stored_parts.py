@@ -46,8 +46,8 @@ def is_spread_wanted(call: Call) -> bool:
 
 def compute_held_bytes_max(call: Call) -> int:
     """Return up to how many bytes of columns a result is one like any other."""
-    wanted = None if call.output is None else call.output.inline_max_bytes
-    return max(SMALL_BYTES, wanted or 0)
+    inline_bytes_max = None if call.output is None else call.output.inline_max_bytes
+    return max(SMALL_BYTES, inline_bytes_max or 0)
 
 
 def choose_part_format(call: Call) -> Format:
@@ -87,19 +87,19 @@ class TableGatherer:
                 await run_in_thread(self._parts.close)
 
     async def _gather_into_parts(self, batches: AsyncIterator[pa.RecordBatch]) -> tuple[Any, int]:
-        held: list[pa.RecordBatch] = []
-        used = 0
+        held_batches: list[pa.RecordBatch] = []
+        used_bytes = 0
         async for batch in batches:
-            held.append(batch)
-            used += batch.nbytes
-            if used <= self._held_max:
+            held_batches.append(batch)
+            used_bytes += batch.nbytes
+            if used_bytes <= self._held_max:
                 continue
             if self._parts is None:
                 raise ToolFailure(_build_too_large_error(self._held_max, source=self._kind))
-            while held:
-                await self._parts.add_batch(held.pop(0))
-        if used <= self._held_max or self._parts is None:
-            rows = await asyncio.to_thread(_build_rows, held, self._kinds)
+            while held_batches:
+                await self._parts.add_batch(held_batches.pop(0))
+        if used_bytes <= self._held_max or self._parts is None:
+            rows = await asyncio.to_thread(_build_rows, held_batches, self._kinds)
             return rows, len(rows)
         table = await self._parts.finish_table()
         return spread_table.build_marker(table), table.row_count
@@ -118,7 +118,7 @@ class PartStore:
         self._payloads = payloads
         self._mask = mask
         self._format: Format = format_
-        self._held: list[pa.RecordBatch] = []
+        self._held_batches: list[pa.RecordBatch] = []
         self._held_bytes = 0
         self._table_bytes = 0
         self._file: IO[bytes] | None = None
@@ -133,7 +133,7 @@ class PartStore:
         if not batch.num_rows:
             return
         masked = await asyncio.to_thread(_mask_batch, batch, self._mask)
-        self._held.append(masked)
+        self._held_batches.append(masked)
         self._held_bytes += masked.nbytes
         self._table_bytes += masked.nbytes
         if self._held_bytes >= GROUP_BYTES:
@@ -141,7 +141,7 @@ class PartStore:
 
     async def finish_table(self) -> SpreadTable:
         """Store what is left and describe the table; it must have rows."""
-        if self._held:
+        if self._held_batches:
             await self._write_group()
         if self._writer is not None:
             await self._store_part()
@@ -170,16 +170,16 @@ class PartStore:
         pa.default_memory_pool().release_unused()
 
     async def _write_group(self) -> None:
-        held, self._held, self._held_bytes = self._held, [], 0
-        table = pa.Table.from_batches(held)
-        held.clear()
+        batches, self._held_batches, self._held_bytes = self._held_batches, [], 0
+        table = pa.Table.from_batches(batches)
+        batches.clear()
         if self._schema is None:
             self._schema, self._head = table.schema, part_writer.read_head(table)
         try:
-            written = await run_in_thread(self._append_group, table)
+            written_bytes = await run_in_thread(self._append_group, table)
         except OSError as problem:
             raise ToolFailure(build_disk_full_error(problem)) from problem
-        if written >= PART_BYTES:
+        if written_bytes >= PART_BYTES:
             await self._store_part()
 
     def _append_group(self, table: pa.Table) -> int:

@@ -130,14 +130,14 @@ def check_nanoseconds(name: str, values: list[Any], kind: Any, target: str) -> N
             raise ToolFailure(build_error("schema", text, source="transfer"))
 
 
-def parse_table_parts(named: Any) -> list[str]:
+def parse_table_parts(table_name: Any) -> list[str]:
     """Read `table`, `schema.table` or a list of both; raises `ToolFailure`."""
-    parts = named.split(".") if isinstance(named, str) else named
+    parts = table_name.split(".") if isinstance(table_name, str) else table_name
     if not isinstance(parts, list) or not 1 <= len(parts) <= 2 or not all(map(_is_name, parts)):  # noqa: PLR2004 - a schema and a table
         raise ToolFailure(
             build_error(
                 "validation",
-                f"target table {named!r:.120} is no name: write table, schema.table, or "
+                f"target table {table_name!r:.120} is no name: write table, schema.table, or "
                 "[schema, table]",
                 source="transfer",
             )
@@ -156,10 +156,10 @@ def check_columns(columns: list[str], known_names: Mapping[str, Any], table: str
             raise build_unknown_failure(f"column of {table}", column, known_names)
 
 
-def build_unknown_failure(what: str, name: str, known_names: Iterable[str]) -> ToolFailure:
+def build_unknown_failure(noun: str, name: str, known_names: Iterable[str]) -> ToolFailure:
     """Say that a name is not known, and which one was probably meant."""
     hint = spelling.suggest_or_list(name, known_names, label="known:")
-    text = f"there is no {what} {name!r:.120}: {hint}"
+    text = f"there is no {noun} {name!r:.120}: {hint}"
     return ToolFailure(build_error("validation", text, source="transfer"))
 
 

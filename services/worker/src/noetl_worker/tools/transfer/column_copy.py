@@ -54,15 +54,19 @@ async def copy_parquet_columns(
     if not isinstance(target, PostgresTable) or not _can_append(aim):
         return None
     path = await _find_parquet_path(source, files)
-    opened = None if path is None else await run_in_thread(_open_parquet, path)
-    if path is None or opened is None:
+    parquet_file = None if path is None else await run_in_thread(_open_parquet, path)
+    if path is None or parquet_file is None:
         return None
-    with opened as file:
+    with parquet_file as file:
         if not target.can_copy(file.schema_arrow):
             return None
-        counted = _CountedFileBatches(file, path, size=size, scan=scan)
-        moved = await target.copy_batches(counted.iterate_batches())
-    return {"rows_transferred": moved, "chunks": counted.batches_read, "records_fetched": moved}
+        counted_batches = _CountedFileBatches(file, path, size=size, scan=scan)
+        row_count = await target.copy_batches(counted_batches.iterate_batches())
+    return {
+        "rows_transferred": row_count,
+        "chunks": counted_batches.batches_read,
+        "records_fetched": row_count,
+    }
 
 
 def _can_append(aim: TransferAim) -> bool:
@@ -71,12 +75,12 @@ def _can_append(aim: TransferAim) -> bool:
 
 
 async def _find_parquet_path(source: dict[str, Any], files: TaskFilesPort) -> Path | None:
-    named = source.get("uri") or source.get("path")
-    if source["type"] != "file" or not isinstance(named, str):
+    file_name = source.get("uri") or source.get("path")
+    if source["type"] != "file" or not isinstance(file_name, str):
         return None
-    if file_tables.choose_format(Path(named), source.get("format")) != "parquet":
+    if file_tables.choose_format(Path(file_name), source.get("format")) != "parquet":
         return None
-    return await files.fetch_path(files.parse_name(named))
+    return await files.fetch_path(files.parse_name(file_name))
 
 
 def _open_parquet(path: Path) -> pyarrow.parquet.ParquetFile | None:
@@ -145,8 +149,10 @@ async def copy_query_columns(
     if not _QUERY.match(statement.text):
         return None
     is_inside = session.connection.is_in_transaction()
-    own = nullcontext() if is_inside else hold_transaction(session.connection, readonly=True)
-    async with own:
+    own_transaction = (
+        nullcontext() if is_inside else hold_transaction(session.connection, readonly=True)
+    )
+    async with own_transaction:
         return await _copy_in_transaction(
             source, statement, session, size=size, table=table, sheet=sheet, scan=scan
         )
@@ -183,13 +189,13 @@ async def _copy_in_transaction(
     )
     reading = copy_columns.read_columns(session, statement.text, values, types=types)
     async with aclosing(reading):
-        counted = _CountedBatches(reading, scan=scan)
-        moved = await write(counted)
+        counted_batches = _CountedBatches(reading, scan=scan)
+        row_count = await write(counted_batches)
     return {
-        "rows_transferred": moved,
+        "rows_transferred": row_count,
         # As many as rows would have come in.
-        "chunks": -(-counted.rows // size),
-        "records_fetched": counted.rows,
+        "chunks": -(-counted_batches.rows // size),
+        "records_fetched": counted_batches.rows,
     }
 
 

@@ -25,8 +25,8 @@ _NAME = "source"
 class SourceDataset:
     """A dataset whose rows are moved; every method raises `ToolFailure`."""
 
-    def __init__(self, planned: PlannedSource, call: Call, now: datetime) -> None:
-        self._planned = planned
+    def __init__(self, planned_source: PlannedSource, call: Call, now: datetime) -> None:
+        self._planned_source = planned_source
         self._now = now
         self._call = call
         self._rejects = Rejects()
@@ -36,7 +36,7 @@ class SourceDataset:
     @property
     def schema(self) -> pa.Schema:
         """Return the columns of the rows."""
-        return self._planned.schema
+        return self._planned_source.schema
 
     async def copy_columns(
         self,
@@ -52,9 +52,9 @@ class SourceDataset:
             return None
         batches = self._iterate_mapped(schema, aim.mapping, scan)
         if table is not None and table.can_copy(schema):
-            moved = await table.copy_batches(batches)
-            merged = await table.finish_rows()
-            return self._build_outcome(moved if merged is None else merged)
+            row_count = await table.copy_batches(batches)
+            merged_count = await table.finish_rows()
+            return self._build_outcome(row_count if merged_count is None else merged_count)
         if sheet is None or not sheet.takes_columns:
             return None
         # Also a file without rows has columns.
@@ -83,9 +83,9 @@ class SourceDataset:
     def _iterate_checked(self) -> Generator[pa.RecordBatch, None, None]:
         """Yield the rows that stay; raises `DatasetProblem` at the end when a check is broken."""
         scope = CheckScope(dataset=_NAME, now=self._now)
-        with open_checks(self._planned.plan.source.expect, scope) as checks:
+        with open_checks(self._planned_source.plan.source.expect, scope) as checks:
             checks.check_columns(self.schema)
-            for batch in plan_scan.iterate_source(self._planned, self._rejects):
+            for batch in plan_scan.iterate_source(self._planned_source, self._rejects):
                 self._rows_read += batch.num_rows
                 yield checks.filter_batch(batch)
             self._findings = checks.finish()
@@ -105,10 +105,10 @@ class SourceDataset:
         finally:
             await run_in_thread(reading.close)
 
-    def _build_outcome(self, moved: int) -> dict[str, Any]:
+    def _build_outcome(self, row_count: int) -> dict[str, Any]:
         """Say what was moved."""
         return {
-            "rows_transferred": moved,
+            "rows_transferred": row_count,
             "chunks": self._batches,
             "records_fetched": self._rows_read,
         }
@@ -120,7 +120,7 @@ class SourceDataset:
 
     def add_rejects(self, outcome: dict[str, Any]) -> dict[str, Any]:
         """Say which rows did not fit, where such are left out."""
-        if self._planned.plan.source.on_bad_row != "fail":
+        if self._planned_source.plan.source.on_bad_row != "fail":
             outcome["rejected"] = dataset_results.show_rejects({_NAME: self._rejects})
         return outcome
 

@@ -90,14 +90,16 @@ class TargetDataset:
         statements = sql_statements.cut_statements(
             query, sql_statements.get_placeholder_style(params), "duckdb"
         )
-        planned = [(item, sql_statements.order_arguments(item, params)) for item in statements]
-        if not planned:
+        planned_statements = [
+            (item, sql_statements.order_arguments(item, params)) for item in statements
+        ]
+        if not planned_statements:
             raise _build_refusal("source.query holds no statement")
 
         def copy_rows(session: DuckdbSession) -> dict[str, Any]:
-            *earlier, (last, values) = planned
-            for statement, own in earlier:
-                session.fetch_rows(statement.text, own)
+            *earlier, (last, values) = planned_statements
+            for statement, arguments in earlier:
+                session.fetch_rows(statement.text, arguments)
             scan = session.scan_query(last.text, values, size=_BATCH_ROWS)
             if scan is None:
                 raise _build_refusal("source.query ends with a statement that gives no rows")
@@ -114,9 +116,9 @@ class TargetDataset:
             async for window in windows:
                 if not window.rows:
                     continue
-                mapped = transfer_rows.map_window(window, aim)
+                mapped_window = transfer_rows.map_window(window, aim)
                 with self._translate_problems():
-                    await run_in_thread(self._write_rows, mapped.rows, mapped.kinds)
+                    await run_in_thread(self._write_rows, mapped_window.rows, mapped_window.kinds)
                 count += len(window.rows)
                 chunks += 1
         if self._sink.schema is None:
@@ -126,19 +128,19 @@ class TargetDataset:
 
     def _fill(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> dict[str, Any]:
         """Write batches, and commit them; it blocks."""
-        mapped = map_schema(schema, self._mapping)
-        if mapped is None:
+        mapped_schema = map_schema(schema, self._mapping)
+        if mapped_schema is None:
             raise _build_refusal(
                 "a mapping into a dataset names columns of the source: take values out of others "
                 "in a query, or in a task of kind duckdb or spark"
             )
         count = chunks = 0
         with self._translate_problems():
-            self._sink.set_schema(mapped)
-            self._checks.check_columns(mapped)
+            self._sink.set_schema(mapped_schema)
+            self._checks.check_columns(mapped_schema)
         for batch in batches:
             with self._translate_problems():
-                row_batch = map_batch(batch, mapped, self._mapping)
+                row_batch = map_batch(batch, mapped_schema, self._mapping)
                 self._sink.write_batch(self._checks.filter_batch(row_batch))
             count += batch.num_rows
             chunks += 1
@@ -209,8 +211,8 @@ class DatasetEnds:
 
     async def open_source(self, end: Mapping[str, Any], auth: Any, call: Call) -> SourceDataset:
         """Find the files of a source; raises `ToolFailure`."""
-        given = describe_end(end, auth)
-        planned = await self._datasets.plan_source(given, call, field="source")
+        dataset_fields = describe_end(end, auth)
+        planned = await self._datasets.plan_source(dataset_fields, call, field="source")
         return SourceDataset(planned, call, self._datasets.get_now())
 
     async def open_target(
@@ -222,6 +224,6 @@ class DatasetEnds:
         mapping: Mapping[str, str] | None,
     ) -> TargetDataset:
         """Describe a target; raises `ToolFailure`."""
-        given = describe_end(end, auth)
-        plan = await self._datasets.describe_sink(given, call, field="target")
+        dataset_fields = describe_end(end, auth)
+        plan = await self._datasets.describe_sink(dataset_fields, call, field="target")
         return TargetDataset(plan, call, mapping)

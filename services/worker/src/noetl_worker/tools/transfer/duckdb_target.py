@@ -50,11 +50,11 @@ class DuckdbTable:
         if self._aim.mode == "upsert":
             keys = transfer_rows.list_keys(self._aim, names)
             rows = transfer_rows.keep_latest_by_key(rows, keys)
-        written = {
+        column_by_name = {
             name: self._build_column(name, [row.get(name) for row in rows], kinds.get(name))
             for name in names
         }
-        self._session.register_table(_CHUNK, pa.table(written))
+        self._session.register_table(_CHUNK, pa.table(column_by_name))
         self._session.fetch_rows(self._build_statement(names, keys), [])
         return len(rows)
 
@@ -70,15 +70,15 @@ class DuckdbTable:
         return pa.array(texts, pa.string())
 
     def _build_statement(self, names: list[str], keys: list[str]) -> str:
-        others = [name for name in names if name not in keys]
-        wanted = "append" if not keys else "upsert" if others else "upsert_keys"
-        return _QUERIES[wanted].format(
+        other_names = [name for name in names if name not in keys]
+        query_name = "append" if not keys else "upsert" if other_names else "upsert_keys"
+        return _QUERIES[query_name].format(
             table=sql_ident(self._parts),
             columns=transfer_rows.quote_names(names),
             values=", ".join(self._build_cast(name) for name in names),
             chunk=sql_ident(_CHUNK),
             keys=transfer_rows.quote_names(keys),
-            changes=", ".join(f"{sql_ident(n)} = excluded.{sql_ident(n)}" for n in others),
+            changes=", ".join(f"{sql_ident(n)} = excluded.{sql_ident(n)}" for n in other_names),
         )
 
     def _build_cast(self, name: str) -> str:

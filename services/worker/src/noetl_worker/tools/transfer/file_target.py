@@ -134,7 +134,7 @@ class FileTarget:
         self._path = path
         self._format = check_format(format_)
         self._mode = mode
-        self._staged: Path | None = None
+        self._staging_path: Path | None = None
         self._file: IO[bytes] | None = None
         self._parquet: pyarrow.parquet.ParquetWriter | None = None
         self._names: list[str] | None = None
@@ -153,13 +153,13 @@ class FileTarget:
     def _begin_file(self, *, is_continued: bool) -> None:
         with tempfile.NamedTemporaryFile(
             dir=self._path.parent, prefix=".writing-", delete=False
-        ) as staged:
-            self._staged = Path(staged.name)
+        ) as staging_file:
+            self._staging_path = Path(staging_file.name)
         if is_continued:
-            shutil.copyfile(self._path, self._staged)
+            shutil.copyfile(self._path, self._staging_path)
             if self._format == "csv":
                 self._names = _read_header(self._path)
-        self._file = self._staged.open("ab")
+        self._file = self._staging_path.open("ab")
 
     def write_chunk(self, rows: list[dict[str, Any]], kinds: Kinds) -> int:
         """Add a chunk; raises `ToolFailure` when its rows do not fit those before."""
@@ -239,15 +239,15 @@ class FileTarget:
 
     def publish_file(self) -> None:
         """Give the finished file its name; it hardly blocks. Raises `ToolFailure`."""
-        assert self._staged is not None, "finish comes first"
+        assert self._staging_path is not None, "finish comes first"
         with _translate_file_errors(self._path):
-            self._staged.replace(self._path)
-        self._staged = None
+            self._staging_path.replace(self._path)
+        self._staging_path = None
 
     @property
     def is_staged(self) -> bool:
         """Tell whether there is a file that has no name yet."""
-        return self._staged is not None
+        return self._staging_path is not None
 
     def discard_file(self) -> None:
         """Remove what was begun and not finished."""
@@ -259,5 +259,5 @@ class FileTarget:
         with suppress(OSError):
             if self._file is not None:
                 self._file.close()
-        if self._staged is not None:
-            self._staged.unlink(missing_ok=True)
+        if self._staging_path is not None:
+            self._staging_path.unlink(missing_ok=True)

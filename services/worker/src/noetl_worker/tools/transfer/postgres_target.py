@@ -74,13 +74,13 @@ class PostgresTable:
             return None
         if not self._staged_names:
             return 0
-        staged = StagedRows(
+        staged_rows = StagedRows(
             table=sql_ident(self._parts),
             staging=_STAGING,
             columns=[self._columns[name] for name in self._staged_names],
             target_columns=self._columns,
         )
-        return await write_staged_rows(self._session, staged, self._aim)
+        return await write_staged_rows(self._session, staged_rows, self._aim)
 
     def can_copy(self, schema: Any) -> bool:
         """Tell whether columns of an Arrow schema are appended as their rows would be."""
@@ -155,15 +155,15 @@ class PostgresTable:
         return int((plan.prepared.get_statusmsg() or "0").rpartition(" ")[2])
 
     def _build_statement(self, columns: list[TargetColumn], keys: list[str]) -> str:
-        others = [column.name for column in columns if column.name not in keys]
-        wanted = "append" if not keys else "upsert" if others else "upsert_keys"
-        return _QUERIES[wanted].format(
+        other_names = [column.name for column in columns if column.name not in keys]
+        query_name = "append" if not keys else "upsert" if other_names else "upsert_keys"
+        return _QUERIES[query_name].format(
             table=_STAGING if self._is_staged else sql_ident(self._parts),
             columns=transfer_rows.quote_names(target_column.name for target_column in columns),
             values=", ".join(build_value_expression(item) for item in columns),
             arrays=", ".join(f"${index}::text[]" for index in range(1, len(columns) + 1)),
             keys=transfer_rows.quote_names(keys),
-            changes=", ".join(f"{sql_ident(n)} = excluded.{sql_ident(n)}" for n in others),
+            changes=", ".join(f"{sql_ident(n)} = excluded.{sql_ident(n)}" for n in other_names),
         )
 
 

@@ -78,13 +78,13 @@ class _TargetTable(Struct, frozen=True, kw_only=True):
 
 def is_spark_wanted(engine: Any, ends: TransferEnds) -> bool:
     """Decide who moves the rows; raises `ToolFailure` for an unknown engine."""
-    wanted = "auto" if engine is None else str(engine).lower()
-    if wanted not in ENGINES:
+    engine_name = "auto" if engine is None else str(engine).lower()
+    if engine_name not in ENGINES:
         raise _build_invalid_failure(
-            f"engine {wanted!r:.40} is not known: use {', '.join(ENGINES)}"
+            f"engine {engine_name!r:.40} is not known: use {', '.join(ENGINES)}"
         )
-    if wanted != "auto":
-        return wanted == "spark"
+    if engine_name != "auto":
+        return engine_name == "spark"
     data = ends.source.get("data")
     is_large = (
         ends.source["type"] == "data"
@@ -112,14 +112,14 @@ class SparkMover:
         # The connection that keeps the source's snapshot is held while executors copy, so it is
         # asked for when no other is held, and no other while it is.
         async with lease_session(self._postgres, ends.target_auth, call.site) as session:
-            done = await TransferEffect(session.connection, call).find_outcome()
-            if done is not None:
-                return done
+            earlier_outcome = await TransferEffect(session.connection, call).find_outcome()
+            if earlier_outcome is not None:
+                return earlier_outcome
             table = await _get_target(session, ends.target.get("table"))
             staging = await _create_staging(session, call, table)
         try:
-            columns, copied = await self._copy_rows(ends, call, table, staging, credential)
-            return await self._commit_rows(ends, call, table, columns, staging, copied)
+            columns, copy_counts = await self._copy_rows(ends, call, table, staging, credential)
+            return await self._commit_rows(ends, call, table, columns, staging, copy_counts)
         finally:
             await asyncio.shield(self._drop_staging(ends, call, table.schema, staging))
 
@@ -130,7 +130,9 @@ class SparkMover:
         home = self._spark.build_store_address(call)
         async with self._open_source(ends, call) as source:
             frame = await self._spark.run_job(
-                lambda one: job_loader.load_jobs().prepared(one, source, ends.aim.mapping, home),
+                lambda session: job_loader.load_jobs().prepared(
+                    session, source, ends.aim.mapping, home
+                ),
                 call,
             )
             transfer_rows.check_columns(frame.columns, table.columns, table.name)
@@ -146,10 +148,10 @@ class SparkMover:
                 columns={column.name: (column.stored_type, column.category) for column in columns},
                 target=f"{table.schema}.{table.name}",
             )
-            copied: CopyCounts = await self._spark.run_job(
+            copy_counts: CopyCounts = await self._spark.run_job(
                 lambda _: job_loader.load_jobs().copied(frame, plan), call
             )
-        return columns, copied
+        return columns, copy_counts
 
     def _check_ends(self, ends: TransferEnds) -> None:
         source, target = ends.source, ends.target
@@ -178,8 +180,10 @@ class SparkMover:
             yield StoredInput(refs=[ref])
             return
         if source["type"] == DATASET:
-            described = describe_end(source, ends.source_auth)
-            yield await self._spark.input_reader.describe_files("source", described, call, home)
+            dataset_fields = describe_end(source, ends.source_auth)
+            yield await self._spark.input_reader.describe_files(
+                "source", dataset_fields, call, home
+            )
             return
         fields = {key: value for key, value in source.items() if key not in _SOURCE_KEYS}
         fields["auth"] = ends.source_auth
@@ -199,23 +203,23 @@ class SparkMover:
         table: _TargetTable,
         columns: list[TargetColumn],
         staging: str,
-        copied: CopyCounts,
+        copy_counts: CopyCounts,
     ) -> dict[str, Any]:
         """Make the rows the target's, and note that they are."""
-        staged = _list_staged(table, columns, staging)
+        staged_rows = _list_staged(table, columns, staging)
         async with lease_session(self._postgres, ends.target_auth, call.site) as session:
             connection = session.connection
             async with hold_transaction(connection):
                 effect = TransferEffect(connection, call)
-                if (done := await effect.claim_effect()) is not None:
-                    return done
+                if (earlier_outcome := await effect.claim_effect()) is not None:
+                    return earlier_outcome
                 if ends.aim.mode == "replace":
                     await empty_table(session, table.quoted_name)
-                written = await write_staged_rows(session, staged, ends.aim)
+                row_count = await write_staged_rows(session, staged_rows, ends.aim)
                 outcome: dict[str, Any] = {
-                    "rows_transferred": written,
-                    "chunks": copied.tasks,
-                    "records_fetched": copied.rows,
+                    "rows_transferred": row_count,
+                    "chunks": copy_counts.tasks,
+                    "records_fetched": copy_counts.rows,
                     "engine": "spark",
                 }
                 if call.increment is not None:
@@ -245,10 +249,10 @@ async def _create_staging(session: PostgresSession, call: Call, table: _TargetTa
     key = _PREFIX + call.idempotency_key[:_KEY_CHARACTERS]
     name = f"{key}_{identity.mint_token()[:8]}"
     connection = session.connection
-    left = await connection.fetch(
+    earlier_tables = await connection.fetch(
         _QUERIES["list_staging"], table.schema, key.replace("_", r"\_") + "%"
     )
-    for row in left:
+    for row in earlier_tables:
         await _drop_table(session, table.schema, row["name"])
     columns = format_definitions(table.columns)
     await connection.execute(
@@ -260,8 +264,8 @@ async def _create_staging(session: PostgresSession, call: Call, table: _TargetTa
     return name
 
 
-async def _get_target(session: PostgresSession, named: Any) -> _TargetTable:
-    oid, _ = await get_table(session, transfer_rows.parse_table_parts(named))
+async def _get_target(session: PostgresSession, table_name: Any) -> _TargetTable:
+    oid, _ = await get_table(session, transfer_rows.parse_table_parts(table_name))
     target = await session.connection.fetchrow(_QUERIES["name_of_table"], oid)
     assert target is not None, "the catalog has just told the table's identity"
     columns = await list_table_columns(session, oid)

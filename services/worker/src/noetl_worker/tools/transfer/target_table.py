@@ -49,38 +49,40 @@ class StagedRows(Struct, frozen=True, kw_only=True):
         return [column.name for column in self.columns]
 
 
-async def write_staged_rows(session: PostgresSession, staged: StagedRows, aim: TransferAim) -> int:
+async def write_staged_rows(
+    session: PostgresSession, staged_rows: StagedRows, aim: TransferAim
+) -> int:
     """Write what was staged into its table, and return how many rows were written or changed.
 
     It must stand in a transaction. Raises `ToolFailure`.
     """
-    text = build_statement(staged, aim)
+    text = build_statement(staged_rows, aim)
     if aim.is_merge:
-        await _check_keys(session, staged, aim)
+        await _check_keys(session, staged_rows, aim)
     if aim.mode == "merge":
         release = session.connection.get_server_version().major
         if release < _MERGE_RELEASE:
             text = f"mode merge needs PostgreSQL {_MERGE_RELEASE}, this is {release}: use upsert"
             raise ToolFailure(build_error("config", text, source="transfer"))
-        await session.connection.execute(_QUERIES["lock"].format(table=staged.table))
+        await session.connection.execute(_QUERIES["lock"].format(table=staged_rows.table))
     status = await session.connection.execute(text)
     return int(status.rpartition(" ")[2])
 
 
-def build_statement(staged: StagedRows, aim: TransferAim) -> str:
+def build_statement(staged_rows: StagedRows, aim: TransferAim) -> str:
     """Write the statement of a mode; raises `ToolFailure` for a wrong key or expression."""
-    names = staged.names
+    names = staged_rows.names
     keys = transfer_rows.list_keys(aim, names) if aim.mode in transfer_rows.KEYED_MODES else []
     new_row = "source" if aim.mode == "merge" else "excluded"
     changes = {name: f"{new_row}.{sql_ident(name)}" for name in names if name not in keys}
-    changes |= _write_expressions(staged, aim, keys, new_row)
+    changes |= _write_expressions(staged_rows, aim, keys, new_row)
     form = "merge" if aim.mode == "merge" else "upsert"
     form = "append" if not keys else form if changes else f"{form}_keys"
-    rows = staged.staging
+    rows = staged_rows.staging
     if keys and not aim.is_merge:
         rows = _QUERIES["latest"].format(keys=transfer_rows.quote_names(keys), staging=rows)
     return _QUERIES[form].format(
-        table=staged.table,
+        table=staged_rows.table,
         rows=rows,
         columns=transfer_rows.quote_names(names),
         keys=transfer_rows.quote_names(keys),
@@ -91,47 +93,48 @@ def build_statement(staged: StagedRows, aim: TransferAim) -> str:
 
 
 def _write_expressions(
-    staged: StagedRows, aim: TransferAim, keys: list[str], new_row: str
+    staged_rows: StagedRows, aim: TransferAim, keys: list[str], new_row: str
 ) -> dict[str, str]:
     """Write the expressions of `set`, each checked; raises `ToolFailure`."""
     if not aim.expressions:
         return {}
     # The library behind it takes half a second to load, and few transfers need it.
     expressions = importlib.import_module("noetl_worker.sql.row_expressions")
-    columns = {"target": staged.target_columns, "source": staged.names}
+    columns = {"target": staged_rows.target_columns, "source": staged_rows.names}
     aliases = {"target": "target", "source": new_row}
     expression_by_column = {}
     for column, text in aim.expressions.items():
-        transfer_rows.check_columns([column], staged.target_columns, staged.table)
+        transfer_rows.check_columns([column], staged_rows.target_columns, staged_rows.table)
         if column in keys:
             raise _build_refusal(f"set cannot change '{column}', which is a key")
         try:
-            written = expressions.write_expression(text, columns, aliases)
+            expression = expressions.write_expression(text, columns, aliases)
         except expressions.ExpressionRefused as problem:
             raise _build_refusal(f"set of column '{column}': {problem}") from problem
         # The line break ends a comment.
-        expression_by_column[column] = f"({written}\n)"
+        expression_by_column[column] = f"({expression}\n)"
     return expression_by_column
 
 
-async def _check_keys(session: PostgresSession, staged: StagedRows, aim: TransferAim) -> None:
+async def _check_keys(session: PostgresSession, staged_rows: StagedRows, aim: TransferAim) -> None:
     """Refuse rows without a key, and several of one key: only the author can say what they mean."""
-    keys = transfer_rows.list_keys(aim, staged.names)
+    keys = transfer_rows.list_keys(aim, staged_rows.names)
     parts = {
-        "staging": staged.staging,
+        "staging": staged_rows.staging,
         "keys": transfer_rows.quote_names(keys),
         "texts": ", ".join(f"{sql_ident(key)}::text as {sql_ident(key)}" for key in keys),
         "absent": " or ".join(f"{sql_ident(key)} is null" for key in keys),
     }
-    for name, what in (
+    for name, problem in (
         ("find_missing", "a row of the source has no whole key"),
         ("find_repeated", "several rows of the source have the key"),
     ):
         row = await session.connection.fetchrow(_QUERIES[name].format(**parts))
         if row is not None:
-            shown = ", ".join(f"{key} = {value}" for key, value in row.items())
+            key_text = ", ".join(f"{key} = {value}" for key, value in row.items())
             text = (
-                f"{what} ({shown:.200}): aggregate or filter the source, so that each key is once"
+                f"{problem} ({key_text:.200}): aggregate or filter the source, so that each "
+                "key is once"
             )
             raise ToolFailure(build_error("schema", text, source="transfer"))
 
@@ -159,10 +162,10 @@ def _build_refusal(text: str) -> ToolFailure:
 async def get_table(session: PostgresSession, parts: list[str]) -> tuple[int, list[str]]:
     """Return a table's identity and its name as the catalog has it; raises `ToolFailure`."""
     connection = session.connection
-    for tried in (parts, [part.lower() for part in parts]):
-        oid = await connection.fetchval(_QUERIES["find_table"], sql_ident(tried))
+    for name_parts in (parts, [part.lower() for part in parts]):
+        oid = await connection.fetchval(_QUERIES["find_table"], sql_ident(name_parts))
         if oid is not None:
-            return int(oid), tried
+            return int(oid), name_parts
     tables = await connection.fetch(_QUERIES["list_tables"])
     raise transfer_rows.build_unknown_failure(
         "table", ".".join(parts), [row["relname"] for row in tables]

@@ -128,8 +128,8 @@ class TransferTool:
             held_ends = await stack.enter_async_context(self._hold_ends(plan, call))
             target = await stack.enter_async_context(self._open_target(plan, call, held_ends))
             effect = await self._find_effect(plan, call, held_ends)
-            if effect is not None and (done := await effect.claim_effect()) is not None:
-                return done
+            if effect is not None and (earlier_outcome := await effect.claim_effect()) is not None:
+                return earlier_outcome
             if isinstance(target, PostgresTable):
                 # After the claim: mode replace removes the rows of an attempt before.
                 await target.open_target()
@@ -148,9 +148,9 @@ class TransferTool:
         """Write every row into a dataset, unless an attempt before has."""
         source, auth = plan.source, find_auth(plan.target, call)
         target = await self._datasets.open_target(plan.target, auth, call, mapping=plan.aim.mapping)
-        done = await target.find_earlier()
-        if done is not None:
-            return done
+        earlier_outcome = await target.find_earlier()
+        if earlier_outcome is not None:
+            return earlier_outcome
         await stack.enter_async_context(target.hold_checks())
         if source["type"] == "postgres":
             credential = await self._postgres.resolve_credential(find_auth(source, call), call.site)
@@ -213,7 +213,7 @@ class TransferTool:
         texts = (
             target.list_json_sources(plan.aim.mapping) if isinstance(target, PostgresTable) else []
         )
-        fetched = moved = chunks = 0
+        fetched_count = row_count = chunks = 0
         reading = (
             self._iterate_windows(plan, call, held_ends, json_texts=texts)
             if held_ends.dataset is None
@@ -225,14 +225,14 @@ class TransferTool:
                     continue
                 if call.increment is not None:
                     call.increment.scan_rows(window.rows)
-                fetched += len(window.rows)
+                fetched_count += len(window.rows)
                 row_window = transfer_rows.map_window(window, plan.aim)
-                moved += await target.write_chunk(row_window.rows, row_window.kinds)
+                row_count += await target.write_chunk(row_window.rows, row_window.kinds)
                 chunks += 1
         if isinstance(target, PostgresTable):
-            written = await target.finish_rows()
-            moved = moved if written is None else written
-        return {"rows_transferred": moved, "chunks": chunks, "records_fetched": fetched}
+            merged_count = await target.finish_rows()
+            row_count = row_count if merged_count is None else merged_count
+        return {"rows_transferred": row_count, "chunks": chunks, "records_fetched": fetched_count}
 
     async def _find_effect(
         self, plan: TransferPlan, call: Call, held_ends: _HeldEnds
@@ -358,8 +358,8 @@ class TransferTool:
             case "file":
                 path = await call.task_files.fetch_path(parse_end_file(source, "source", call))
                 format_ = file_tables.choose_format(path, source.get("format"))
-                read = file_target.iterate_file_windows(path, format_, size=size)
-                while (window := await run_in_thread(next, read, None)) is not None:
+                file_windows = file_target.iterate_file_windows(path, format_, size=size)
+                while (window := await run_in_thread(next, file_windows, None)) is not None:
                     yield window
             case "http":
                 for window in transfer_rows.iterate_windows(

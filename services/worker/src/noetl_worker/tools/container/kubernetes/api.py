@@ -27,9 +27,9 @@ _PATCH = "application/merge-patch+json"
 class KubernetesRefusal(ApiRefusal):
     """The API server answered that it did not do what was asked."""
 
-    def build_failure(self, what: str) -> ToolFailure:
+    def build_failure(self, operation: str) -> ToolFailure:
         """Say what was refused, and whether it may be asked again."""
-        text = f"Kubernetes refused {what}: {self.message}"
+        text = f"Kubernetes refused {operation}: {self.message}"
         if self.status in _REFUSED:
             text += "; the worker's chart gives its account the right with containers.onKubernetes"
             return ToolFailure(build_error("config", text, source=SOURCE))

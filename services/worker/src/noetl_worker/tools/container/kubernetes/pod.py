@@ -60,9 +60,9 @@ def find_job_failure(job: dict[str, Any]) -> str:
     return ""
 
 
-def _parse_waiting(name: str, status: dict[str, Any], waiting: dict[str, Any]) -> PodState:
-    reason = str(waiting.get("reason") or "")
-    text = f"{reason}: {waiting.get('message') or 'no more is known'}"
+def _parse_waiting(name: str, status: dict[str, Any], waiting_state: dict[str, Any]) -> PodState:
+    reason = str(waiting_state.get("reason") or "")
+    text = f"{reason}: {waiting_state.get('message') or 'no more is known'}"
     if reason in _LASTING_WAITS or reason in _FAILED_WAITS:
         return PodState(name=name, start_problem=text, is_problem_lasting=reason in _LASTING_WAITS)
     unscheduled = next(

@@ -96,14 +96,14 @@ class KubernetesRuntime:
         name = body["metadata"]["name"]
         raise build_start_failure(f"Secret {name} of an earlier delivery is not removed")
 
-    async def follow_logs(self, started: StartedContainer) -> AsyncIterator[tuple[str, bytes]]:
+    async def follow_logs(self, container: StartedContainer) -> AsyncIterator[tuple[str, bytes]]:
         """Yield what a container writes until it ends, also over several connections."""
         lines = TimedLines()
         query = {"container": kubernetes_job.CONTAINER_NAME, "follow": "true", "timestamps": "true"}
-        path = f"{await self._build_path('pods')}/{started.pod}/log"
+        path = f"{await self._build_path('pods')}/{container.pod}/log"
         while True:
             # What is written before a pod has ended is in the connection that is opened after.
-            is_running = (await self._read_pod(started)).is_running
+            is_running = (await self._read_pod(container)).is_running
             since = {"sinceTime": lines.begin_connection()} if lines.last else {}
             try:
                 async with self._api.stream_response(
@@ -118,14 +118,14 @@ class KubernetesRuntime:
                 return
             await asyncio.sleep(_POLL_S)
 
-    async def wait_for_end(self, started: StartedContainer) -> ContainerEnd:
+    async def wait_for_end(self, container: StartedContainer) -> ContainerEnd:
         """Return how a container ended; raises `ToolFailure`."""
         tries_left = _UNREACHABLE_TRIES_MAX
         while True:
             try:
-                end = (await self._read_pod(started)).end
+                end = (await self._read_pod(container)).end
                 if end is None or end.evicted:
-                    end = await self._find_job_end(started) or end
+                    end = await self._find_job_end(container) or end
                 tries_left = _UNREACHABLE_TRIES_MAX
             except ToolFailure as problem:
                 tries_left -= 1
@@ -139,7 +139,7 @@ class KubernetesRuntime:
 
     async def collect_files(
         self,
-        started: StartedContainer,  # noqa: ARG002 - the port has it
+        container: StartedContainer,  # noqa: ARG002 - the port has it
         target: BinaryIO,  # noqa: ARG002 - the port has it
         *,
         bytes_max: int,  # noqa: ARG002 - the port has it
@@ -173,10 +173,10 @@ class KubernetesRuntime:
         """List the Jobs that workers have started; raises `ToolFailure`."""
         query = {"labelSelector": f"{kubernetes_job.NAME_LABEL}={kubernetes_job.NAME}"}
         try:
-            listed = await self._send_request("GET", "jobs", query=query)
+            job_list = await self._send_request("GET", "jobs", query=query)
         except KubernetesRefusal as refusal:
             raise refusal.build_failure("to list Jobs") from refusal
-        return [_parse_record(job["metadata"]) for job in listed.get("items") or ()]
+        return [_parse_record(job["metadata"]) for job in job_list.get("items") or ()]
 
     async def close(self) -> None:
         """Close connections."""
@@ -236,39 +236,39 @@ class KubernetesRuntime:
 
     async def _find_pod(self, uid: str) -> PodState:
         query = {"labelSelector": f"controller-uid={uid}"}
-        listed = await self._send_request("GET", "pods", query=query)
-        pods = listed.get("items") or ()
+        pod_list = await self._send_request("GET", "pods", query=query)
+        pods = pod_list.get("items") or ()
         return kubernetes_pod.parse_pod(pods[0]) if pods else PodState()
 
-    async def _read_pod(self, started: StartedContainer) -> PodState:
+    async def _read_pod(self, container: StartedContainer) -> PodState:
         try:
-            pod = await self._send_request("GET", f"pods/{started.pod}")
+            pod = await self._send_request("GET", f"pods/{container.pod}")
         except KubernetesRefusal as refusal:
             if refusal.status == NOT_FOUND:
-                return PodState(name=started.pod)
+                return PodState(name=container.pod)
             raise refusal.build_failure("to read the pod") from refusal
         return kubernetes_pod.parse_pod(pod)
 
-    async def _find_job_end(self, started: StartedContainer) -> ContainerEnd | None:
+    async def _find_job_end(self, container: StartedContainer) -> ContainerEnd | None:
         """Return how a Job ended whose pod is gone or was ended; None while it goes on."""
         try:
-            job = await self._send_request("GET", f"jobs/{started.name}")
+            job = await self._send_request("GET", f"jobs/{container.name}")
         except KubernetesRefusal as refusal:
             if refusal.status == NOT_FOUND:
                 text = (
-                    f"Job {started.name} was removed before its end, and not by its task: by "
+                    f"Job {container.name} was removed before its end, and not by its task: by "
                     "hand, or as its attempt was delivered to another worker"
                 )
                 raise build_evicted_failure(text) from refusal
             raise refusal.build_failure("to read the Job") from refusal
-        if _build_id(started.name, job["metadata"]["uid"]) != started.container_id:
+        if _build_id(container.name, job["metadata"]["uid"]) != container.container_id:
             raise build_evicted_failure(
-                f"Job {started.name} was replaced: its attempt was delivered to another worker"
+                f"Job {container.name} was replaced: its attempt was delivered to another worker"
             )
         if kubernetes_pod.is_past_deadline(job):
             return ContainerEnd(exit_code=-1, is_past_deadline=True)
-        failed = kubernetes_pod.find_job_failure(job)
-        return ContainerEnd(exit_code=-1, evicted=failed) if failed else None
+        failure_text = kubernetes_pod.find_job_failure(job)
+        return ContainerEnd(exit_code=-1, evicted=failure_text) if failure_text else None
 
     async def _send_request(
         self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None
@@ -288,22 +288,22 @@ class TimedLines:
 
     def __init__(self) -> None:
         self.last = ""
-        self._seen = b""
-        self._rest = b""
+        self._last_stamp = b""
+        self._unfinished_line = b""
         self._is_within = False
 
     def begin_connection(self) -> str:
         """Begin a connection anew, from the last line; return its time."""
-        self._seen, self._rest, self._is_within = self.last.encode(), b"", False
+        self._last_stamp, self._unfinished_line, self._is_within = self.last.encode(), b"", False
         return self.last
 
     def feed_bytes(self, data: bytes) -> bytes:
         """Take more bytes; return the lines that they end, and of a very long line what came."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        *lines, self._unfinished_line = (self._unfinished_line + data).split(b"\n")
         text = b"".join(map(self._end_line, lines))
-        if len(self._rest) > _LINE_BYTES_MAX:
-            text += self._end_line(self._rest)[:-1]
-            self._rest, self._is_within = b"", True
+        if len(self._unfinished_line) > _LINE_BYTES_MAX:
+            text += self._end_line(self._unfinished_line)[:-1]
+            self._unfinished_line, self._is_within = b"", True
         return text
 
     def _end_line(self, line: bytes) -> bytes:
@@ -311,7 +311,7 @@ class TimedLines:
             self._is_within = False
             return line + b"\n"
         stamp, _, text = line.partition(b" ")
-        if self._seen and stamp <= self._seen:
+        if self._last_stamp and stamp <= self._last_stamp:
             return b""
         self.last = stamp.decode(errors="replace")
         return text + b"\n"
@@ -319,8 +319,10 @@ class TimedLines:
 
 def _select_files(files: WorkFiles, tell: Callable[[str], None]) -> list[WorkFile]:
     """Return the files that a Secret has room for; those of the task come first."""
-    own = {file.path: file for file in files.own}
-    paths = [path for path in list_files(files.folder) if path not in own and path != RESULT_NAME]
+    own_files = {file.path: file for file in files.own}
+    paths = [
+        path for path in list_files(files.folder) if path not in own_files and path != RESULT_NAME
+    ]
     size_bytes = sum((files.folder / path).stat().st_size for path in paths)
     if size_bytes + sum(len(file.content) for file in files.own) > kubernetes_job.FILES_BYTES_MAX:
         tell(
@@ -328,10 +330,10 @@ def _select_files(files: WorkFiles, tell: Callable[[str], None]) -> list[WorkFil
             "Secret holds: the container has none of them"
         )
         return list(files.own)
-    read = [
+    folder_files = [
         WorkFile(path=path, content=Path(files.folder, path).read_bytes()) for path in sorted(paths)
     ]
-    return [*read, *files.own]
+    return [*folder_files, *files.own]
 
 
 def _check_result(end: ContainerEnd) -> ContainerEnd:
