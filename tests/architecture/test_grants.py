@@ -232,6 +232,8 @@ CALLS = {
         "lead_role",
         "redrive_requests",
         "register_instance",
+        "keep_notification",
+        "send_held_notifications",
         "send_notification",
         "shard_of",
         "submit_request",

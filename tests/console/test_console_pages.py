@@ -27,6 +27,7 @@ PAGES = {
     "new-playbook": "new-playbook",
     "schedules": "schedules",
     "webhooks": "webhooks",
+    "notifications": "notifications",
     "workers": "workers",
     "health": "health",
     "dead-letters": "dead-letters",

@@ -16,6 +16,7 @@ import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, Envelope, LoginPassword, Session
 from tests.support.asking import http
+from tests.support.parity import assert_parity
 from tests.support.servers import wait_until
 from tests.support.services import free_port
 from tests.support.stack import Stack, running_stack
@@ -38,6 +39,21 @@ kind: Playbook
 metadata: {name: slow, path: jobs/slow}
 workflow:
   - {step: nap, tool: {kind: python, code: "import time\\ntime.sleep(20)"}}
+"""
+SIGNED = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: release, path: jobs/release}
+workflow:
+  - {step: sign, tool: {kind: external, mode: approval, title: "Release?", assignees: [ops]}}
+"""
+DUE = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: due, path: jobs/due}
+executor: {spec: {deadline: 1s}}
+workflow:
+  - {step: sign, tool: {kind: external, mode: approval, title: "Go on?"}}
 """
 
 
@@ -117,7 +133,15 @@ def prepare(stack: Stack, mail_port: int, call_port: int) -> None:
     }
     for name, data in credentials.items():
         post(stack, "/api/credentials", {"name": name, "type": "generic", "data": data})
-    for text in (*(file.read_text() for file in CHANNELS.glob("*.yaml")), FAILING, SLOW):
+    broken = FAILING.replace("nightly", "broken")
+    for text in (
+        *(file.read_text() for file in CHANNELS.glob("*.yaml")),
+        FAILING,
+        broken,
+        SLOW,
+        SIGNED,
+        DUE,
+    ):
         post(stack, "/api/catalog/register", {"content": text})
     for name in ("email", "slack", "webhook"):
         rule = {
@@ -177,12 +201,116 @@ def test_what_is_late_is_told_while_it_still_runs(told: tuple[Stack, Receiver]) 
     http.post(f"{stack.url('api')}/api/executions/{execution_id}/cancel", json={}, timeout=10)
 
 
+def test_a_passed_deadline_is_told_and_shown_while_the_run_goes_on(
+    told: tuple[Stack, Receiver],
+) -> None:
+    stack, receiver = told
+    rule = {"pattern": "jobs/due", "causes": ["late"], "playbook": "notifications/slack"}
+    put_rule(stack, "due", rule)
+    before = len(receiver.calls)
+    execution_id = stack.execute("jobs/due", key="due-1")
+    wait_until(lambda: len(receiver.calls) > before, timeout_s=60, what="somebody was told")
+    assert json.loads(receiver.calls[-1][2])["text"].startswith("*jobs/due* late after")
+    url = f"{stack.url('api')}/api/executions/{execution_id}"
+    status = http.get(f"{url}/status", timeout=10).json()
+    (mark,) = status["late"]
+    assert (status["status"], mark["step"], mark["ended_at"]) == ("RUNNING", None, None)
+    (approval,) = http.get(f"{stack.url('api')}/api/approvals", timeout=10).json()["approvals"]
+    post(stack, f"/api/approvals/{approval['approval_id']}", {"decision": "approve"})
+    wait_until(
+        lambda: http.get(f"{url}/status", timeout=10).json()["completed"],
+        timeout_s=60,
+        what="the run has gone on to its end",
+    )
+    (mark,) = http.get(f"{url}/status", timeout=10).json()["late"]
+    assert mark["ended_at"] is not None
+    assert len(receiver.calls) == before + 1
+    assert_parity(stack, execution_id)
+
+
+def test_who_may_decide_is_told_what_is_asked_and_where(told: tuple[Stack, Receiver]) -> None:
+    stack, receiver = told
+    for channel in ("slack", "email"):
+        rule = {"pattern": "jobs/release", "causes": ["waiting"]}
+        put_rule(stack, f"sign-{channel}", {**rule, "playbook": f"notifications/{channel}"})
+    calls, letters = len(receiver.calls), len(receiver.letters)
+    execution_id = stack.execute("jobs/release", key="release-1")
+    wait_until(
+        lambda: len(receiver.calls) > calls and len(receiver.letters) > letters,
+        timeout_s=60,
+        what="both have arrived",
+    )
+    said = json.loads(receiver.calls[-1][2])["text"]
+    url = stack.url("api")
+    (approval,) = http.get(f"{url}/api/approvals", timeout=10).json()["approvals"]
+    approval_id = approval["approval_id"]
+    assert said.startswith("*jobs/release* waiting after")
+    assert f": Release? {url}/approvals\n`noetl approve {approval_id}`" in said
+    letter = receiver.letters[-1]
+    key = f"sign-email.{execution_id}.waiting.{approval_id}"
+    assert letter["Message-ID"] == f"<{key}@noetl>"
+    text = str(letter.get_payload())
+    assert "approval assignees: ['ops']" in text
+    assert "approval until: " in text
+    post(stack, f"/api/approvals/{approval_id}", {"decision": "approve"})
+
+
+def test_what_comes_in_quiet_hours_is_told_together_when_they_end(
+    told: tuple[Stack, Receiver],
+) -> None:
+    stack, receiver = told
+    log = f"{stack.url('api')}/api/notifications/log"
+    always = {"from": "00:00", "to": "24:00", "zone": "Europe/Berlin"}
+    rules = {
+        f"calm-{channel}": {
+            "pattern": "jobs/broken",
+            "causes": ["failed"],
+            "playbook": f"notifications/{channel}",
+        }
+        for channel in ("slack", "email")
+    }
+    for name, rule in rules.items():
+        put_rule(stack, name, {**rule, "quiet": always})
+    executions = [stack.execute("jobs/broken", key=f"broken-{number}") for number in range(2)]
+
+    def list_held() -> list[str]:
+        sent = http.get(log, timeout=10).json()["notifications"]
+        return [one["rule"] for one in sent if one["status"] == "HELD"]
+
+    wait_until(lambda: len(list_held()) == 4, timeout_s=60, what="all are held")
+    for name, rule in rules.items():
+        put_rule(stack, name, rule)
+
+    def list_calls() -> list[str]:
+        return [
+            json.loads(body)["text"]
+            for path, _, body in receiver.calls
+            if path == "/chat" and b"calm-slack" in body
+        ]
+
+    def list_letters() -> list[Message]:
+        return [letter for letter in receiver.letters if "calm-email" in letter["Message-ID"]]
+
+    wait_until(
+        lambda: len(list_calls()) == len(list_letters()) == 1, timeout_s=60, what="both arrived"
+    )
+    (said,), (letter,) = list_calls(), list_letters()
+    assert said.startswith("*calm-slack* after quiet hours:\n")
+    assert letter["Subject"] == "jobs/broken held"
+    for execution_id in executions:
+        line = f"jobs/broken failed: noetl status {execution_id}"
+        assert line in str(letter.get_payload())
+        assert f"• jobs/broken failed: `noetl status {execution_id}`" in said
+    assert list_held() == []
+
+
 def test_no_secret_of_a_channel_is_in_a_history(told: tuple[Stack, Receiver]) -> None:
     stack, _ = told
     url = stack.url("api")
     sent = http.get(f"{url}/api/notifications/log", timeout=10).json()["notifications"]
     assert sent
     for one in sent:
+        assert one["delivered_by"]
         events = http.get(
             f"{url}/api/executions/{one['delivered_by']}/events",
             params={"limit": 1000},

@@ -57,6 +57,7 @@ from noetl_storage.memory.identities import MemoryAdministrationLog, MemoryIdent
 from noetl_storage.memory.leases import MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger, MemoryLedgerAudit
 from noetl_storage.memory.lineage import MemoryLineageHistories
+from noetl_storage.memory.notifications import MemoryNotifications
 from noetl_storage.memory.outbox import MemoryDeadLetterLog, MemoryRequests
 from noetl_storage.memory.projections import MemoryProjections
 from noetl_storage.memory.registry import (
@@ -68,7 +69,6 @@ from noetl_storage.memory.registry import (
 from noetl_storage.memory.states import MemoryStates
 from noetl_storage.memory.store import MemoryStore
 from noetl_storage.memory.triggers import (
-    MemoryNotifications,
     MemorySchedules,
     MemoryTriggers,
     MemoryWebhooks,

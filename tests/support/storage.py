@@ -34,6 +34,7 @@ from noetl_storage.memory.identities import (
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger, MemoryLedgerAudit
 from noetl_storage.memory.lineage import MemoryLineage, MemoryLineageHistories
+from noetl_storage.memory.notifications import MemoryNotifications
 from noetl_storage.memory.outbox import MemoryDeadLetterLog, MemoryOutbox, MemoryRequests
 from noetl_storage.memory.payload_references import MemoryPayloadReferences
 from noetl_storage.memory.projections import MemoryCheckpoints, MemoryProjections
@@ -46,7 +47,6 @@ from noetl_storage.memory.registry import (
 from noetl_storage.memory.states import MemoryStates
 from noetl_storage.memory.store import MemoryStore
 from noetl_storage.memory.triggers import (
-    MemoryNotifications,
     MemorySchedules,
     MemoryTriggers,
     MemoryWebhooks,

@@ -249,6 +249,32 @@ def batches() -> PlannerHarness:
     return harness
 
 
+LATE = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: p}
+executor: {spec: {deadline: 2m}}
+workflow:
+  - {step: slow, spec: {deadline: 1m}, tool: {kind: noop}, next: {arcs: [{step: then}]}}
+  - {step: then, spec: {deadline: 1h}, tool: {kind: noop}}
+"""
+
+
+def late() -> PlannerHarness:
+    """A step that is late, and then its execution; both go on to their end."""
+    harness = PlannerHarness(LATE)
+    harness.start()
+    (command,) = harness.sent()
+    harness.wait(60)
+    harness.tell(facts.TimerDue())
+    harness.tell(done(command))
+    (command,) = harness.sent()
+    harness.wait(60)
+    harness.tell(facts.TimerDue())
+    harness.tell(done(command))
+    return harness
+
+
 def decided() -> Iterator[tuple[str, History]]:
     """Every story with its name."""
     for name, tell in (
@@ -260,6 +286,7 @@ def decided() -> Iterator[tuple[str, History]]:
         ("pools", pools),
         ("increments", increments),
         ("batches", batches),
+        ("late", late),
     ):
         harness = tell()
         assert harness.state.is_terminal(), harness.types()

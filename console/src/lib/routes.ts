@@ -73,6 +73,12 @@ const ROWS: RouteRow[] = [
     load: () => import("../pages/Webhooks.svelte"),
   },
   {
+    name: "notifications",
+    section: "notifications",
+    pattern: /^notifications$/,
+    load: () => import("../pages/Notifications.svelte"),
+  },
+  {
     name: "credentials",
     section: "credentials",
     pattern: /^credentials$/,

@@ -196,6 +196,16 @@ async def test_rows_read_back_equal_and_in_key_order(stores: Stores) -> None:
     assert found["updated_at"].tzinfo == UTC
 
 
+async def test_an_execution_that_is_late_says_so_until_its_row_does_not(stores: Stores) -> None:
+    execution = an_execution()
+    late = [{"step": "load", "run_id": "9", "since": NOON.isoformat(), "ended_at": None}]
+    row = execution_row(execution, late=late)
+    await project(stores, execution, execution=[row])
+    assert await stores.projections.list_rows("execution", execution) == [row]
+    await project(stores, execution, old=1, new=2, execution=[execution_row(execution)])
+    assert await stores.projections.list_rows("execution", execution) == [execution_row(execution)]
+
+
 async def test_the_rows_of_a_replay_are_the_rows_of_storage() -> None:
     assert replay_rows.KEY_BY_SURFACE == KEY_BY_SURFACE
 

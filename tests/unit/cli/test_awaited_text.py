@@ -118,3 +118,14 @@ def test_where_rows_cannot_run_alone_the_whole_loop_is_named() -> None:
     assert format_failed_items("7", whole_step="work").endswith(
         "run the loop again: noetl rerun 7 --from work"
     )
+
+
+def test_what_is_late_says_since_when_until_it_has_ended() -> None:
+    mark = {"step": None, "run_id": None, "since": "2026-01-02T03:04:05.5Z", "ended_at": None}
+    of_step = {**mark, "step": "load"}
+    over = {**mark, "step": "fetch", "ended_at": "2026-01-02T04:00:00Z"}
+    status = {**STATUS, "status": "RUNNING", "loops": [], "late": [mark, of_step, over]}
+    assert format_status_lines(status)[1:] == [
+        "late since 2026-01-02 03:04:05 UTC",
+        "load: late since 2026-01-02 03:04:05 UTC",
+    ]

@@ -19,6 +19,8 @@ workload: {notification: {}}
 workflow: [{step: a, tool: {kind: noop}}]
 """
 RULE: dict[str, Any] = {"pattern": "demo/*", "causes": ["failed"], "playbook": "ops/mail"}
+LOUD: dict[str, Any] = {"quiet": None, "urgent": []}
+NIGHT = {"from": "22:00", "to": "07:00", "zone": "Europe/Berlin", "days": ["fri"]}
 ADDRESS = "/api/notifications/ops"
 
 
@@ -38,7 +40,7 @@ async def test_a_rule_is_kept_listed_and_removed(mail: Api) -> None:
     assert (
         listed
         == [kept.json()]
-        == [{"name": "ops", "longer_than_s": 0.0, "suspended": None, **RULE}]
+        == [{"name": "ops", "longer_than_s": 0.0, "suspended": None, **RULE, **LOUD}]
     )
     assert (await mail.delete(ADDRESS)).json() == {"name": "ops", "removed": True}
     assert (await mail.delete(ADDRESS)).status_code == 404
@@ -58,10 +60,14 @@ async def test_a_rule_is_kept_listed_and_removed(mail: Api) -> None:
         ({"pattern": ""}, 400, "pattern"),
         ({"causes": []}, 400, "causes"),
         ({"causes": ["lost"]}, 400, "causes"),
-        ({"causes": ["late"]}, 400, "after how many seconds"),
         ({"playbook": "ops/none"}, 404, "ops/none"),
         ({"longer_than_s": -1}, 400, "longer_than_s"),
         ({"to": "me"}, 400, "to"),
+        ({"urgent": ["lost"]}, 400, "urgent"),
+        ({"quiet": {**NIGHT, "from": "25:00"}}, 400, "quiet.from"),
+        ({"quiet": {**NIGHT, "days": ["friday"]}}, 400, "quiet.days"),
+        ({"quiet": {**NIGHT, "zone": "Mars"}}, 400, "quiet.zone"),
+        ({"quiet": {**NIGHT, "until": "07:00"}}, 400, "until"),
     ],
 )
 async def test_a_rule_that_makes_no_sense_is_refused(
@@ -70,6 +76,13 @@ async def test_a_rule_that_makes_no_sense_is_refused(
     answer = await mail.put(ADDRESS, json={**RULE, **change})
     assert (answer.status_code, says in answer.text) == (status, True), answer.text
     assert (await mail.get("/api/notifications")).json() == {"rules": []}
+
+
+async def test_quiet_hours_of_a_rule_are_kept(mail: Api) -> None:
+    rule = {**RULE, "quiet": NIGHT, "urgent": ["failed"]}
+    assert (await mail.put(ADDRESS, json=rule)).is_success
+    (listed,) = (await mail.get("/api/notifications")).json()["rules"]
+    assert (listed["quiet"], listed["urgent"]) == (NIGHT, ["failed"])
 
 
 async def test_a_test_starts_the_playbook_with_a_sample(mail: Api, world: ApiWorld) -> None:

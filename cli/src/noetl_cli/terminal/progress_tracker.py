@@ -14,6 +14,7 @@ from noetl_contracts.events import Event
 from noetl_contracts.events.command_events import CommandParked, CommandReissued
 from noetl_contracts.events.execution_events import (
     CancelRequested,
+    DeadlinePassed,
     ExecutionCancelled,
     ExecutionPaused,
     ExecutionResumed,
@@ -198,6 +199,8 @@ class ProgressTracker:
             case ExecutionResumed():
                 self.status = ExecutionStatus.RUNNING
                 return [ProgressNote(text="goes on")]
+            case DeadlinePassed(step=step, due_at=due_at):
+                return [ProgressNote(text=format_lateness(step, str(due_at)))]
             case _:
                 return []
 
@@ -349,6 +352,11 @@ def message_deadline(since: datetime, timeout_s: float) -> str | None:
         return (since + timedelta(seconds=timeout_s)).isoformat(timespec="seconds")
     except OverflowError:
         return None
+
+
+def format_lateness(step: str | None, since: str) -> str:
+    """Write that an execution or a step of it is late, since an instant in ISO 8601."""
+    return f"{f'{step}: ' if step else ''}late since {since[:19].replace('T', ' ')} UTC"
 
 
 def format_awaited_message(

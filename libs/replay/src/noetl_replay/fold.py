@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import assert_never
 
+from msgspec import UNSET
+
 from noetl_contracts.errors import MalformedMessage
 from noetl_contracts.events import (
     Event,
@@ -22,6 +24,7 @@ from noetl_replay import (
     fold_batches,
     fold_commands,
     fold_control,
+    fold_deadlines,
     fold_frames,
     fold_lineage,
     fold_loops,
@@ -101,6 +104,7 @@ def _apply_event(state: ExecutionState, at: Envelope, event: Event) -> None:
         case (
             execution_events.ExecutionPaused()
             | execution_events.ExecutionResumed()
+            | execution_events.DeadlinePassed()
             | execution_events.CustomEvent()
             | execution_events.CtxPatched()
             | execution_events.BusinessObjectChanged()
@@ -118,8 +122,6 @@ def _apply_event(state: ExecutionState, at: Envelope, event: Event) -> None:
             fold_loops.apply_loop(state, at, event)
         case loop_events.LoopItemsReturned():
             fold_batches.return_items(state, event)
-        case loop_events.ReduceLevelOpened():
-            fold_frames.open_reduce_level(state, at, event)
         case (
             loop_events.LoopFanoutStarted()
             | loop_events.LoopShardEnqueued()
@@ -131,6 +133,7 @@ def _apply_event(state: ExecutionState, at: Envelope, event: Event) -> None:
         case (
             loop_events.StageOpened()
             | loop_events.StageClosed()
+            | loop_events.ReduceLevelOpened()
             | frame_events.FrameDispatched()
             | frame_events.FrameStarted()
             | frame_events.FrameHeartbeat()
@@ -183,6 +186,8 @@ def _initialize_execution(
     state.ctx = dict(event.ctx)
     state.parent_execution_id, state.parent = event.parent_execution_id, event.parent
     state.expires_at = event.expires_at
+    if event.due_at is not None:
+        state.due_at = event.due_at
     state.started_at = at.event_time
     state.tokens[event.entry_step] = event.came_from
     state.source = event.source
@@ -206,6 +211,7 @@ def _inherit_state(state: ExecutionState, event: execution_events.StateInherited
 
 def _end_execution(state: ExecutionState, at: Envelope, status: ExecutionStatus) -> None:
     state.status, state.ended_at = status, at.event_time
+    fold_deadlines.end_marks(state, at)
     state.tokens.clear()
     state.lineage.clear()
     state.runs.clear()
@@ -242,6 +248,7 @@ def _apply_step(
                 came_from=event.came_from,
                 expires_at=event.expires_at,
                 entered_at=at.event_time,
+                due_at=event.due_at or UNSET,
             )
             fold_lineage.start_run_lineage(state, at, event)
             fold_streams.attach_to_producer(state, event)
@@ -256,6 +263,7 @@ def _apply_step(
         case step_events.StepExit():
             fold_lineage.pass_on_lineage(state, event)
             state.runs.pop(event.run_id, None)
+            fold_deadlines.end_run_mark(state, at, event.run_id)
             ended = ensure_step(state, event.step)
             ended.status, ended.error = event.status, event.failure or ended.error
             ended.ended_at = at.event_time

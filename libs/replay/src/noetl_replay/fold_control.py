@@ -7,7 +7,7 @@ from noetl_contracts.events import execution_events, state_events
 from noetl_contracts.events.execution_events import BusinessObjectChanged
 from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.status import ExecutionStatus
-from noetl_replay import fold_states
+from noetl_replay import fold_deadlines, fold_states
 from noetl_replay.state import ExecutionState, ObjectState, forget_oldest
 
 GRANTED_REQUESTS_MAX = 256
@@ -15,6 +15,7 @@ GRANTED_REQUESTS_MAX = 256
 ControlEvent = (
     execution_events.ExecutionPaused
     | execution_events.ExecutionResumed
+    | execution_events.DeadlinePassed
     | execution_events.CustomEvent
     | execution_events.CtxPatched
     | execution_events.BusinessObjectChanged
@@ -45,6 +46,8 @@ def apply_control(state: ExecutionState, at: Envelope, event: ControlEvent) -> N
             state.file_entries = max(state.file_entries, event.entries)
         case state_events.StateRead() | state_events.StateChanged():
             fold_states.apply_state(state, event)
+        case execution_events.DeadlinePassed():
+            fold_deadlines.pass_deadline(state, event)
         case execution_events.CustomEvent():
             pass
         case _:

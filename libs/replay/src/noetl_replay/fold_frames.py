@@ -21,6 +21,7 @@ from noetl_replay.state import (
 _Event = (
     loop_events.StageOpened
     | loop_events.StageClosed
+    | loop_events.ReduceLevelOpened
     | frame_events.FrameDispatched
     | frame_events.FrameStarted
     | frame_events.FrameHeartbeat
@@ -38,6 +39,8 @@ def apply_frame(state: ExecutionState, at: Envelope, event: _Event) -> None:
             _open_stage(state, at, event)
         case loop_events.StageClosed():
             _close_stage(state, at, event)
+        case loop_events.ReduceLevelOpened():
+            _open_reduce_level(state, at, event)
         case frame_events.FrameDispatched():
             _dispatch_frame(state, at, event)
         case frame_events.FrameStarted() | frame_events.FrameHeartbeat():
@@ -46,22 +49,26 @@ def apply_frame(state: ExecutionState, at: Envelope, event: _Event) -> None:
             frame_state.owner_worker = frame_state.owner_worker or event.worker_id
             _note_heartbeat(state, at, event.frame_id)
         case frame_events.FrameAbandoned():
-            lost = _touch_frame(state, event.frame_id)
-            lost.status, lost.owner_worker = FrameStatus.ABANDONED, None
-            if (loop_state := _touch_frame_loop(state, lost)) is not None and has_planned_frames(
-                loop_state
-            ):
-                remember_retry(loop_state, lost, event)
-                holder = state.commands.get(lost.command_id)
-                if event.error is not None and holder is not None:
-                    # What failed is tried from its beginning, not from where it once waited.
-                    holder.resume = None
+            _abandon_frame(state, event)
         case frame_events.FrameCommitted() | frame_events.FrameFailed():
             _end_frame(state, at, event)
         case frame_events.FrameCommitRejected():
             remember_rejection(state, f"{event.frame_id}/{event.attempt}")
         case _:
             assert_never(event)
+
+
+def _abandon_frame(state: ExecutionState, event: frame_events.FrameAbandoned) -> None:
+    lost = _touch_frame(state, event.frame_id)
+    lost.status, lost.owner_worker = FrameStatus.ABANDONED, None
+    loop_state = _touch_frame_loop(state, lost)
+    if loop_state is None or not has_planned_frames(loop_state):
+        return
+    remember_retry(loop_state, lost, event)
+    holder = state.commands.get(lost.command_id)
+    if event.error is not None and holder is not None:
+        # What failed is tried from its beginning, not from where it once waited.
+        holder.resume = None
 
 
 def _open_stage(state: ExecutionState, at: Envelope, event: loop_events.StageOpened) -> None:
@@ -207,7 +214,7 @@ def _note_heartbeat(state: ExecutionState, at: Envelope, frame_id: FrameId) -> N
         state.changes.commands[holder.command_id] = holder
 
 
-def open_reduce_level(
+def _open_reduce_level(
     state: ExecutionState, at: Envelope, event: loop_events.ReduceLevelOpened
 ) -> None:
     """Begin a level of a reduce stage: its groups are counted from zero."""

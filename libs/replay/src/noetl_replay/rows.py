@@ -27,12 +27,15 @@ SURFACES = ("execution", "stage", "frame", "command", "loop", "business_object")
 # Columns outside of the checksums, and so of parity: of rows that were summed before they had them.
 UNSUMMED_COLUMNS = {"stage": frozenset({"parent_stage_id"})}
 
+# Of what was late: the step's name and activation, or nothing; since when, and until when.
+_LATE_FIELDS = ("step", "run_id", "since", "ended_at")
+
 Row = dict[str, Any]
 
 
 def build_execution_row(state: ExecutionState) -> Row:
-    """Show an execution."""
-    return {
+    """Show an execution; only one that was late has `late`."""
+    row = {
         "execution_id": state.execution_id,
         "tenant_id": state.tenant_id,
         "organization_id": state.organization_id,
@@ -60,6 +63,12 @@ def build_execution_row(state: ExecutionState) -> Row:
         "updated_at": state.updated_at,
         "ended_at": state.ended_at,
     }
+    if state.late is not UNSET:
+        row["late"] = [
+            {name: codec.to_builtins(getattr(mark, name)) for name in _LATE_FIELDS}
+            for mark in state.late
+        ]
+    return row
 
 
 def _build_workload(state: ExecutionState) -> Any:

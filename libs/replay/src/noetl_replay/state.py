@@ -274,6 +274,16 @@ class RunState(Struct, kw_only=True):
     tasks: MetricsByTask = msgspec.field(default_factory=dict)
     # Not written where there is none, so that checksums of states stay.
     increment: Increment | UnsetType = UNSET
+    due_at: datetime | UnsetType = UNSET
+
+
+class LateMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is late since when: the execution, or a step's activation; and when that ended."""
+
+    since: datetime
+    step: str | None = None
+    run_id: RunId | None = None
+    ended_at: datetime | None = None
 
 
 class StepState(Struct, kw_only=True):
@@ -323,7 +333,8 @@ class ExecutionState(Struct, kw_only=True):
     """Everything that is needed to decide what an execution does next.
 
     `lineage` says, for what `tokens` were placed for, which stored result led there. `values` are
-    those of `state` as the execution last read or changed them.
+    those of `state` as the execution last read or changed them. `due_at` is the deadline that has
+    not passed yet, and `late` what has passed one, the latest.
     """
 
     execution_id: ExecutionId
@@ -384,6 +395,8 @@ class ExecutionState(Struct, kw_only=True):
     actor: Actor | UnsetType = UNSET
     backfill: IncrementRange | UnsetType = UNSET
     values: dict[str, StateRecord] | UnsetType = UNSET
+    due_at: datetime | UnsetType = UNSET
+    late: list[LateMark] | UnsetType = UNSET
     changes: Changes = msgspec.field(default_factory=Changes)
 
     def is_terminal(self) -> bool:

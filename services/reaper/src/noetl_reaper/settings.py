@@ -56,6 +56,8 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     # execution that ended longer ago.
     notifications_max: Count = 200
     notification_lookback_s: Seconds = 86_400.0
+    # The console's public address: notifications of approvals link to it.
+    public_url: str = ""
     # How long the number lasts under which execution ids are minted; far longer than a sweep.
     node_lease_s: Seconds = 120.0
     # How long one statement or transaction of a tenant's database role may last: the role's own

@@ -287,6 +287,7 @@ def _build_notifier(
         limits=NotifierLimits(
             lookback_s=config.notification_lookback_s,
             notifications_max=config.notifications_max,
+            console_url=config.public_url,
             routes=settings.build_routes(config),
         ),
     )

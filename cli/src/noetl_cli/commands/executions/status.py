@@ -13,6 +13,7 @@ from noetl_cli.terminal.progress_tracker import (
     format_attempts,
     format_awaited_message,
     format_error,
+    format_lateness,
 )
 from noetl_contracts import codec
 from noetl_contracts.commands.task_metrics import MetricsByTask
@@ -112,6 +113,11 @@ def format_status_lines(status_view: dict[str, Any]) -> list[str]:
             f"{events_command}"
         )
     frames_by_stage = {stage["stage_id"]: stage for stage in status_view["stages"]}
+    head += [
+        format_lateness(mark["step"], mark["since"])
+        for mark in status_view.get("late", [])
+        if mark["ended_at"] is None
+    ]
     head += [_format_waiting_line(item) for item in status_view["waiting"]]
     # Planners of before do not say these.
     head += [_store_line(wait) for wait in status_view.get("store_waits", [])]

@@ -1,6 +1,6 @@
-"""`noetl notify`: what is started because executions failed, recovered or are late."""
+"""`noetl notify`: what is started because executions failed, recovered, are late or wait."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,14 +10,14 @@ from noetl_cli.planner import client
 from noetl_contracts.requests.notifications import Cause
 
 app = typer.Typer(
-    no_args_is_help=True, help="Start a playbook when executions fail, recover or are late."
+    no_args_is_help=True, help="Start a playbook when executions fail, recover, are late or wait."
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The rule.")]
 
 
 @app.command("put")
-def put_rule(
+def put_rule(  # noqa: PLR0913 - one parameter for each option of the command line
     name: Name,
     playbook: Annotated[
         str, typer.Argument(metavar="PATH", help="The playbook to start, with `notification`.")
@@ -32,8 +32,21 @@ def put_rule(
     ] = None,
     longer_than_s: Annotated[
         float,
-        typer.Option("--longer-than", min=0, help="If it ran, or still runs, so many seconds."),
+        typer.Option("--longer-than", min=0, help="If it ran, runs or waits so many seconds."),
     ] = 0.0,
+    quiet: Annotated[
+        str | None,
+        typer.Option("--quiet", metavar="FROM-TO", help="Hold back what comes: 22:00-07:00."),
+    ] = None,
+    zone: Annotated[str, typer.Option("--zone", help="Of the quiet hours.")] = "UTC",
+    quiet_days: Annotated[
+        list[str] | None,
+        typer.Option("--quiet-day", help="On which they begin: mon ... sun; repeatable."),
+    ] = None,
+    urgent: Annotated[
+        list[Cause] | None,
+        typer.Option("--urgent", help="Causes that are not held; repeatable."),
+    ] = None,
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
@@ -43,6 +56,8 @@ def put_rule(
         "causes": [str(cause) for cause in causes or [Cause.FAILED]],
         "longer_than_s": longer_than_s,
         "playbook": playbook,
+        "quiet": _read_quiet_hours(quiet, zone, quiet_days or []),
+        "urgent": [str(cause) for cause in urgent or []],
     }
     with client.open_client(server) as planner:
         answer = planner.put(f"/api/notifications/{client.escape_segment(name)}", body)
@@ -55,8 +70,29 @@ def put_rule(
         terminal_output.print_line(f"{answer['playbook']} starts when {answer['pattern']} {when}.")
 
 
+def _read_quiet_hours(text: str | None, zone: str, days: list[str]) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    start, dash, end = text.partition("-")
+    if not dash:
+        raise typer.BadParameter(
+            f"{text!r} is not FROM-TO, such as 22:00-07:00", param_hint="--quiet"
+        )
+    return {"from": start, "to": end, "zone": zone, "days": days}
+
+
+def _describe_quiet_hours(quiet: dict[str, Any] | None) -> str:
+    if not quiet:
+        return ""
+    return " ".join([f"{quiet['from']}-{quiet['to']}", quiet["zone"], *quiet["days"]])
+
+
 def _describe_cause(cause: str, longer_than_s: float) -> str:
-    return f"still runs after {longer_than_s:g} s" if cause == "late" else cause
+    if cause == Cause.WAITING:
+        return "waits for an approval" + (f" for {longer_than_s:g} s" if longer_than_s else "")
+    if cause == Cause.LATE:
+        return f"still runs after {longer_than_s:g} s" if longer_than_s else "passes a deadline"
+    return cause
 
 
 @app.command("ls")
@@ -73,12 +109,13 @@ def list_rules(*, server: Server = None, as_json: AsJson = False) -> None:
             rule["pattern"],
             ",".join(rule["causes"]),
             f"{rule['longer_than_s']:g} s",
+            _describe_quiet_hours(rule.get("quiet")),
             rule["playbook"],
         )
         for rule in rules
     ]
     terminal_output.print_rows(
-        ("NAME", "OF", "ON", "LONGER THAN", "STARTS"), rows, nothing="No rules."
+        ("NAME", "OF", "ON", "LONGER THAN", "QUIET", "STARTS"), rows, nothing="No rules."
     )
     terminal_output.print_suspensions(rules)
 
@@ -125,7 +162,7 @@ def list_sent(
             item["cause"],
             item["path"],
             item["execution_id"],
-            item["delivered_by"],
+            item["delivered_by"] or "",
             item["status"],
         )
         for item in sent

@@ -24,6 +24,8 @@ WORKER_TENANTS = "NOETL_WORKER_TENANTS"
 WITH_POSTGRES = {"planner", "projector", "outbox", "reaper"}
 WITH_PAYLOADS = {"planner", "worker", "reaper", "projector"}
 WITH_SECRET_KEY = {"planner", "worker"}
+# Services that tell others where the planner is, and the setting for that.
+PLANNER_URL_FIELDS = {"worker": "CALLBACK_URL", "reaper": "PUBLIC_URL"}
 # People who start a stack of their own write its playbooks, too: python tasks may require packages
 # and ask for the network, containers are of any image. Other workers refuse that until an operator
 # allows it.
@@ -208,6 +210,8 @@ def _build_service_environ(
             fields["PAYLOAD_SECRET_KEY"] = wires.payload_secret_key
     if service in WITH_SECRET_KEY:
         fields["SECRET_KEY"] = wires.secret_key
+    if service in PLANNER_URL_FIELDS and "planner-1.http" in ports:
+        fields[PLANNER_URL_FIELDS[service]] = f"http://{LOOPBACK}:{ports['planner-1.http']}"
     match service:
         case "planner":
             fields["HTTP_HOST"] = LOOPBACK
@@ -217,8 +221,6 @@ def _build_service_environ(
         case "worker":
             fields["POOL"] = service_instance.pool
             fields["HTTP_PLATFORM_PORTS"] = ",".join(map(str, sorted(set(ports.values()))))
-            if "planner-1.http" in ports:
-                fields["CALLBACK_URL"] = f"http://{LOOPBACK}:{ports['planner-1.http']}"
         case "projector":
             fields["SHARD_INDEX"] = str(service_instance.index - 1)
             fields["SHARD_COUNT"] = str(service_instance.count)

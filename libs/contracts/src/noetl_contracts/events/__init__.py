@@ -24,6 +24,7 @@ Event = (
     | execution_events.ExecutionCancelled
     | execution_events.ExecutionPaused
     | execution_events.ExecutionResumed
+    | execution_events.DeadlinePassed
     | execution_events.CustomEvent
     | execution_events.CtxPatched
     | step_events.StepEnter

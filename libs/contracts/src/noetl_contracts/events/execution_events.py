@@ -54,6 +54,7 @@ class PlaybookInitialized(
 ):
     """The one root event: which playbook runs, with which inputs, and until when at most.
 
+    After `due_at` it is late, and goes on.
     With a `source` the execution begins at that execution's step, and `came_from` led there.
     `pool` and `priority` are what the request said of every step that names none itself. With a
     `backfill` steps that read increments read this range, and move no state.
@@ -70,6 +71,7 @@ class PlaybookInitialized(
     parent_execution_id: ExecutionId | None = None
     requested_by: str | None = None
     expires_at: datetime | None = None
+    due_at: datetime | None = None
     source: RerunSource | None = None
     came_from: str | None = None
     parent: ParentLink | None = None
@@ -179,6 +181,21 @@ class ExecutionResumed(
 
     request_id: str
     requested_by: str | None = None
+
+
+class DeadlinePassed(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="event_type",
+    tag="deadline.passed",
+):
+    """The execution, or the activation `run_id` of a step, is late since `due_at`; it goes on."""
+
+    due_at: datetime
+    step: str | None = None
+    run_id: RunId | None = None
 
 
 class CustomEvent(

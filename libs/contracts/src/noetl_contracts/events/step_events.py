@@ -19,6 +19,7 @@ class StepEnter(
 ):
     """A token set was taken and the step's activation began; it may last until `expires_at`.
 
+    After `due_at` it is late, and goes on.
     `stream_of` is the run whose chunks this activation handles, for as long as that streams.
     """
 
@@ -27,6 +28,7 @@ class StepEnter(
     activation: int
     came_from: str | None = None
     expires_at: datetime | None = None
+    due_at: datetime | None = None
     stream_of: RunId | None = None
 
 

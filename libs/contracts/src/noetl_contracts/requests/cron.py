@@ -34,7 +34,7 @@ def check_cron(expression: str, zone: str) -> None:
 
 def iterate_due_times(expression: str, zone: str, after: datetime) -> Iterator[datetime]:
     """Yield every due time later than a moment, in UTC and growing; raises `CronRefused`."""
-    cron = _parse_cron(expression, after.astimezone(_load_time_zone(zone)))
+    cron = _parse_cron(expression, after.astimezone(load_time_zone(zone)))
     last = after
     for local in cron:
         due = local.astimezone(UTC)
@@ -63,7 +63,8 @@ def _parse_cron(expression: str, start: datetime) -> CronSim:
 
 
 @lru_cache(maxsize=256)
-def _load_time_zone(name: str) -> ZoneInfo:
+def load_time_zone(name: str) -> ZoneInfo:
+    """Return a time zone by its IANA name; raises `TimezoneRefused`."""
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, KeyError) as failure:

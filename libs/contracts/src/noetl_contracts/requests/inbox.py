@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import UNSET
@@ -96,6 +97,16 @@ def _is_of_type(value: Any, kind: str) -> bool:
 def build_wait_name(wait: OpenWait) -> str:
     """Name one wait for good: that of another attempt is another one."""
     return f"{wait.command_id}/{wait.wait.key}"
+
+
+def find_wait_end(wait: OpenWait) -> datetime | None:
+    """Return when a wait ends; what is further away than dates go has none."""
+    if wait.since is None:
+        return None
+    try:
+        return wait.since + timedelta(seconds=wait.wait.timeout_s)
+    except OverflowError:
+        return None
 
 
 def build_delivery_request(

@@ -4,7 +4,7 @@ from noetl_contracts.commands.waits import WAIT_S_MAX
 from noetl_playbook import plan
 from noetl_playbook.lint.name_visibility import list_stream_targets
 from noetl_playbook.model import language_names
-from noetl_playbook.model.playbook import Action, Arc, Frame, Playbook, Step
+from noetl_playbook.model.playbook import Action, Arc, Frame, Number, Playbook, Step
 from noetl_playbook.sections.loops import MAX_IN_FLIGHT_MAX
 from noetl_playbook.source.document_reader import DocumentReader, list_arc_paths, list_step_paths
 from noetl_playbook.source.problems import Path
@@ -135,6 +135,29 @@ def check_waits(reading: DocumentReader, playbook: Playbook) -> None:
                 "start: eager begins no group before its source has ended",
                 hint="leave it out: the result is the same",
             )
+
+
+def check_deadlines(reading: DocumentReader, playbook: Playbook) -> None:
+    """Report deadlines that a timeout forestalls, of the executor and of steps."""
+    spec = playbook.executor.spec
+    _check_deadline(reading, spec.deadline, spec.timeout, ("executor", "spec", "deadline"))
+    for path, step in list_step_paths(reading, playbook):
+        timeout = step.spec.policy.lifecycle.timeout_s
+        _check_deadline(reading, step.spec.deadline, timeout, (*path, "spec", "deadline"))
+
+
+def _check_deadline(
+    reading: DocumentReader, deadline: Number | None, timeout: Number | None, path: Path
+) -> None:
+    if deadline is None or timeout is None or isinstance(deadline, str) or isinstance(timeout, str):
+        return
+    if deadline >= timeout:
+        reading.report_problem(
+            "W913",
+            path,
+            f"the deadline of {deadline:g} s never passes: the timeout is {timeout:g} s",
+            hint="give a deadline that is shorter than the timeout",
+        )
 
 
 def _check_tasks(reading: DocumentReader, step: Step, path: Path) -> None:

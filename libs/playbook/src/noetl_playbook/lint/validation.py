@@ -4,6 +4,7 @@ from noetl_playbook import plan
 from noetl_playbook.lint.step_checks import (
     check_actions,
     check_arc_events,
+    check_deadlines,
     check_streams,
     check_waits,
 )
@@ -64,6 +65,7 @@ def validate_playbook(reading: DocumentReader, playbook: Playbook | None) -> lis
         check_arc_events(reading, playbook)
         check_streams(reading, playbook)
         check_waits(reading, playbook)
+        check_deadlines(reading, playbook)
         check_increments(reading, playbook)
         _check_reachability(reading, playbook)
         check_shadowed_names(reading, playbook)

@@ -69,6 +69,7 @@ class ExecSpec(CanonicalValue, frozen=True, kw_only=True):
     final_step: str | None = None
     no_next_is_error: bool = False
     timeout: Number | None = None
+    deadline: Number | None = None
     loop_mode: str | None = None
     # What a test of a missing value does. Parsing always sets it; a model that was stored without
     # it is lenient, as playbooks were then.
@@ -406,6 +407,7 @@ class StepSpec(CanonicalValue, frozen=True, kw_only=True):
     """What governs a step run; `timeout` is copied to `policy.lifecycle.timeout_s`."""
 
     timeout: Number | None = None
+    deadline: Number | None = None
     pool: str | None = None
     priority: PriorityName | None = None
     policy: StepPolicy = StepPolicy()

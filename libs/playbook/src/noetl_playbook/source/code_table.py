@@ -458,6 +458,14 @@ _HABITS = (
         wrong="tool: {kind: transfer, source: s, target: t, mode: append}",
         right="tool: {kind: transfer, source: s, target: t, mode: upsert, key: id}",
     ),
+    _define_code(
+        "W913",
+        CodeWeight.WARNING,
+        "A deadline never passes",
+        advice="The timeout comes first.",
+        wrong="spec: {deadline: 2h, timeout: 1h}",
+        right="spec: {deadline: 1h, timeout: 2h}",
+    ),
 )
 
 CODES: dict[str, ProblemCode] = {

@@ -15,7 +15,7 @@ DURATION_EXPECTED = "a duration (seconds, or 500ms, 30s, 5m, 2h, 1d)"
 
 _DURATION_FIELDS = frozenset(
     {
-        *("timeout", "timeout_s", "deadline_s", "delay", "max_delay", "ttl", "per"),
+        *("timeout", "timeout_s", "deadline", "deadline_s", "delay", "max_delay", "ttl", "per"),
         "lag",
         *("max_seconds", "lease_seconds", "heartbeat_seconds", "statement_timeout_s"),
     }
@@ -24,7 +24,7 @@ _SIZE_FIELDS = frozenset(["inline_max_bytes", "preview_max_bytes", "max_bytes", 
 # Other numbers are bounded, and clamped, where their section is read.
 _NEVER_NEGATIVE = frozenset(
     {
-        *("timeout", "timeout_s", "deadline_s", "ttl", "lag"),
+        *("timeout", "timeout_s", "deadline", "deadline_s", "ttl", "lag"),
         *("inline_max_bytes", "preview_max_bytes"),
     }
 )

@@ -20,7 +20,7 @@ KEY_BY_SURFACE = {
     "business_object": "object_id",
 }
 # Columns of which a row has none until there is something to show.
-OPTIONAL_COLUMNS = frozenset({"wait"})
+OPTIONAL_COLUMNS = frozenset({"wait", "late"})
 LIVE_EXECUTION = ("PENDING", "RUNNING", "PAUSED")
 LIVE_COMMAND = ("ISSUED", "RUNNING")
 

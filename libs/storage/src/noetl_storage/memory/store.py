@@ -127,10 +127,14 @@ class MemoryStore:
     person_groups: dict[tuple[str, str], PersonGroups] = field(default_factory=dict)
     notification_rules: dict[tuple[str, str, str], Any] = field(default_factory=dict)
     notification_rule_count: int = 0
-    notifications: dict[tuple[int, ExecutionId, Cause], SentNotification] = field(
+    notifications: dict[tuple[int, ExecutionId, Cause, str], SentNotification] = field(
         default_factory=dict
     )
-    notification_owners: dict[tuple[int, ExecutionId, Cause], tuple[str, str]] = field(
+    notification_owners: dict[tuple[int, ExecutionId, Cause, str], tuple[str, str]] = field(
+        default_factory=dict
+    )
+    # What is told later of notifications that are held.
+    notification_items: dict[tuple[int, ExecutionId, Cause, str], dict[str, Any]] = field(
         default_factory=dict
     )
     quotas: dict[str, TenantQuota] = field(default_factory=dict)

@@ -1,7 +1,8 @@
 """Ports of the registry: playbooks by path, credentials by name, each by version."""
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from noetl_contracts.credentials import SealedCredential
 from noetl_contracts.identity.role_bindings import Session
@@ -10,6 +11,7 @@ from noetl_contracts.ledger.records import CatalogEntry, Request
 from noetl_contracts.requests.dead_letters import DeadLetterAct
 from noetl_contracts.requests.notifications import (
     DueNotification,
+    HeldNotification,
     NotificationRule,
     SentNotification,
 )
@@ -138,13 +140,36 @@ class Notifications(Protocol):
     async def list_due_notifications(
         self, *, since: datetime, notifications_max: int
     ) -> list[DueNotification]:
-        """Return ends since a time, and late ones, that rules of everyone wait for.
+        """Return ends, late ones and open approvals since a time that rules of everyone wait for.
 
-        Ends come before late ones, of each the earliest first.
+        Ends come before late ones, and these before approvals, of each the earliest first.
         """
 
     async def send_notification(self, due: DueNotification, request: Request) -> bool:
-        """Keep a notification with the request of what delivers it; False when it was sent."""
+        """Keep a notification with the request of what delivers it.
+
+        False when it was sent, its rule is gone, or its approval was decided.
+        """
+
+    async def hold_notification(self, due: DueNotification, item: dict[str, Any]) -> bool:
+        """Keep a notification until the quiet hours are over; False when it was kept already.
+
+        Also when its rule is gone, or its approval was decided.
+        """
+
+    async def list_held_notifications(self, *, notifications_max: int) -> list[HeldNotification]:
+        """Return what rules hold, by rule and the earliest first; at most so many of each.
+
+        Approvals that were decided meanwhile are left out.
+        """
+
+    async def send_held_notifications(
+        self, held: Sequence[HeldNotification], request: Request
+    ) -> bool:
+        """Send what a rule holds with one request: all of it or nothing, which is False.
+
+        Nothing is sent when one of them was sent, or decided, since they were listed.
+        """
 
     async def list_sent_notifications(
         self, *, tenant_id: TenantId, organization_id: OrganizationId, notifications_max: int

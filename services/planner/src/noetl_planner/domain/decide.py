@@ -33,6 +33,7 @@ def decide(
     wanted = draft.program.playbook.executor.spec.policy.limits
     draft.limits = limits.lower_limits(draft.limits, wanted)
     was_over = draft.state.is_terminal()
+    limits.append_passed_deadlines(draft)
     for fact in asked:
         draft.reads.begin_fact()
         if draft.state.is_terminal():

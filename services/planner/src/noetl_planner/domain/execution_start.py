@@ -38,7 +38,7 @@ def start_execution(draft: DecisionDraft, fact: facts.ExecutionRequested) -> Non
     ctx: dict[str, Any] = {}
     if error is None and taken is None and draft.program.playbook.vars:
         ctx, error = _render_vars(draft, workload)
-    expires_at, unusable = _compute_expiry(draft, workload)
+    expires_at, due_at, unusable = _compute_bounds(draft, workload)
     error = error or _find_input_error(draft, fact) or _find_return_error(draft, fact)
     error = error or pools.find_missing_requirement(draft, fact.pool) or unusable
     error = error or ctx_writes.find_workload_error(workload, step=WORKLOAD)
@@ -58,6 +58,7 @@ def start_execution(draft: DecisionDraft, fact: facts.ExecutionRequested) -> Non
             parent_execution_id=fact.parent_execution_id,
             requested_by=fact.requested_by,
             expires_at=expires_at,
+            due_at=due_at,
             source=fact.rerun.source if fact.rerun is not None else None,
             came_from=fact.rerun.came_from if fact.rerun is not None else None,
             parent=fact.parent,
@@ -155,14 +156,16 @@ def _select_entry_step(draft: DecisionDraft, fact: facts.ExecutionRequested) -> 
     return step if step in draft.program.steps else draft.program.entry
 
 
-def _compute_expiry(
+def _compute_bounds(
     draft: DecisionDraft, workload: Mapping[str, Any]
-) -> tuple[datetime | None, ErrorObject | None]:
+) -> tuple[datetime | None, datetime | None, ErrorObject | None]:
+    """Return until when the execution may last and when it is late, or why that cannot be told."""
     names = build_start_scope(draft, request=workload, workload=workload)
     try:
-        return limits.compute_execution_expiry(draft, names), None
+        expires_at = limits.compute_execution_expiry(draft, names)
+        return expires_at, limits.compute_execution_deadline(draft, names), None
     except Refusal as refusal:
-        return None, refusal.error
+        return None, None, refusal.error
 
 
 def render_workload(

@@ -91,7 +91,7 @@ def start_run(draft: DecisionDraft, name: str) -> None:
         return
     run_id = ids.derive_run_id(state.execution_id, activation)
     came_from = state.tokens.get(name)
-    expires_at, unusable = _compute_run_expiry(draft, name)
+    expires_at, due_at, unusable = _compute_run_bounds(draft, name)
     draft.append_event(
         step_events.StepEnter(
             step=name,
@@ -99,6 +99,7 @@ def start_run(draft: DecisionDraft, name: str) -> None:
             activation=activation,
             came_from=came_from,
             expires_at=expires_at,
+            due_at=due_at,
         )
     )
     run = draft.state.runs[run_id]
@@ -110,14 +111,18 @@ def start_run(draft: DecisionDraft, name: str) -> None:
         end_run(draft, run, outcome.status, error=outcome.error, notes=outcome.notes)
 
 
-def _compute_run_expiry(
+def _compute_run_bounds(
     draft: DecisionDraft, name: str
-) -> tuple[datetime | None, RunOutcome | None]:
-    """Return until when an activation may last, or how it ends because that cannot be told."""
+) -> tuple[datetime | None, datetime | None, RunOutcome | None]:
+    """Return until when an activation may last and when it is late.
+
+    Or how it ends because that cannot be told.
+    """
     try:
-        return limits.compute_run_expiry(draft, name), None
+        expires_at = limits.compute_run_expiry(draft, name)
+        return expires_at, limits.compute_run_deadline(draft, name), None
     except Refusal as refusal:
-        return None, RunOutcome(status=RunStatus.FAILED, error=refusal.error)
+        return None, None, RunOutcome(status=RunStatus.FAILED, error=refusal.error)
 
 
 def _start_run_work(draft: DecisionDraft, run: RunState) -> RunOutcome | None:

@@ -70,6 +70,7 @@ def _iterate_instants(draft: DecisionDraft) -> Iterator[datetime]:
         return
     if state.expires_at is not None:
         yield state.expires_at
+    yield from limits.iterate_deadlines(draft)
     waiting_until = waits.find_next_deadline(draft)
     if waiting_until is not None:
         yield waiting_until

@@ -4,13 +4,13 @@ insert into noetl.execution as t (
     execution_id, tenant_id, organization_id, parent_execution_id, path, catalog_id,
     catalog_version, status, current_step, completed_steps, workload, variables, error, result,
     frames, rows, warnings, last_event_id, last_event_type, version, envelope_checksum,
-    started_at, updated_at, ended_at
+    started_at, updated_at, ended_at, late
 )
 select
     r.execution_id, r.tenant_id, r.organization_id, r.parent_execution_id, r.path, r.catalog_id,
     r.catalog_version, r.status, r.current_step, r.completed_steps, r.workload, r.variables,
     r.error, r.result, r.frames, r.rows, r.warnings, r.last_event_id, r.last_event_type,
-    r.version, r.envelope_checksum, r.started_at, r.updated_at, r.ended_at
+    r.version, r.envelope_checksum, r.started_at, r.updated_at, r.ended_at, r.late
 from json_populate_recordset(null::noetl.execution, $1::json) as r
 where r.execution_id = any($2::bigint[])
 on conflict (execution_id) do update
@@ -37,6 +37,7 @@ set tenant_id = excluded.tenant_id,
     started_at = excluded.started_at,
     updated_at = excluded.updated_at,
     ended_at = excluded.ended_at,
+    late = excluded.late,
     projected_at = now();
 
 -- name: list_execution :many
@@ -45,7 +46,7 @@ select
     execution_id, tenant_id, organization_id, parent_execution_id, path, catalog_id,
     catalog_version, status, current_step, completed_steps, workload, variables, error, result,
     frames, rows, warnings, last_event_id, last_event_type, version, envelope_checksum,
-    started_at, updated_at, ended_at
+    started_at, updated_at, ended_at, late
 from noetl.execution
 where execution_id = $1
 order by execution_id;
@@ -437,7 +438,7 @@ select
     e.execution_id, e.tenant_id, e.organization_id, e.parent_execution_id, e.path, e.catalog_id,
     e.catalog_version, e.status, e.current_step, e.completed_steps, e.workload, e.variables,
     e.error, e.result, e.frames, e.rows, e.warnings, e.last_event_id, e.last_event_type,
-    e.version, e.envelope_checksum, e.started_at, e.updated_at, e.ended_at
+    e.version, e.envelope_checksum, e.started_at, e.updated_at, e.ended_at, e.late
 from noetl.list_executions($1, $2, $3, $4, $5, $6, $7) as e
 order by e.execution_id desc;
 
@@ -563,7 +564,7 @@ select
     e.execution_id, e.tenant_id, e.organization_id, e.parent_execution_id, e.path, e.catalog_id,
     e.catalog_version, e.status, e.current_step, e.completed_steps, e.workload, e.variables,
     e.error, e.result, e.frames, e.rows, e.warnings, e.last_event_id, e.last_event_type,
-    e.version, e.envelope_checksum, e.started_at, e.updated_at, e.ended_at
+    e.version, e.envelope_checksum, e.started_at, e.updated_at, e.ended_at, e.late
 from noetl.execution as e
 where e.status in ('PENDING', 'RUNNING', 'PAUSED')
     and e.updated_at < now() - make_interval(secs => $1)

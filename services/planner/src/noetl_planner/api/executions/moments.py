@@ -85,6 +85,7 @@ class Moment(Struct, frozen=True, kw_only=True):
     workload: Any
     waiting: list[Waiting] = []
     messages: list[AwaitedMessage] = []
+    late: list[views.LateView] = []
 
 
 class _Surfaces(Struct, frozen=True, kw_only=True):
@@ -212,6 +213,7 @@ def _build_moment(
         more_runs=len(runs) > RUNS_MAX,
         variables=ctx_references.show_markers(row.get("variables") or {}),
         workload=row.get("workload"),
+        late=views.list_late_marks(row),
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, structs
 
+from noetl_contracts import codec
 from noetl_contracts.events.command_events import CommandStarted
 from noetl_contracts.events.step_events import CallDone, CallError
 from noetl_contracts.identity import actors
@@ -63,22 +64,12 @@ def _view_awaited_message(waiting: OpenWait) -> AwaitedMessage:
         mode=wait.mode,
         command=inbox.build_send_command(wait),
         since=waiting.since,
-        until=_find_wait_end(waiting),
+        until=inbox.find_wait_end(waiting),
         approval_id=wait.address.partition("/")[2] if is_approval else None,
         correlation_key=wait.correlation_key if is_signal else None,
         title=wait.title,
         options=wait.options,
     )
-
-
-def _find_wait_end(waiting: OpenWait) -> datetime | None:
-    """Return when the wait ends; what is further away than dates go has none."""
-    if waiting.since is None:
-        return None
-    try:
-        return waiting.since + timedelta(seconds=waiting.wait.timeout_s)
-    except OverflowError:
-        return None
 
 
 Row = dict[str, Any]
@@ -155,8 +146,23 @@ class WishAnswer(Struct, frozen=True, kw_only=True):
     accepted: bool
 
 
+class LateView(Struct, frozen=True, kw_only=True):
+    """A deadline that has passed: of a step's run or, without a step, of the whole execution.
+
+    It passed at `since`; with `ended_at` what was late is over.
+    """
+
+    step: str | None
+    run_id: str | None
+    since: datetime
+    ended_at: datetime | None
+
+
 class Summary(Struct, frozen=True, kw_only=True):
-    """One execution in a list; the version of a `draft` is its number, below zero."""
+    """One execution in a list; the version of a `draft` is its number, below zero.
+
+    `late_since` is the first deadline that something which still goes on has passed.
+    """
 
     execution_id: str
     path: str
@@ -171,6 +177,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     started_at: datetime | None
     ended_at: datetime | None
     duration: float | None
+    late_since: datetime | None = None
 
 
 class StageView(Struct, frozen=True, kw_only=True):
@@ -228,6 +235,7 @@ class StatusView(Struct, frozen=True, kw_only=True):
     waiting: list[Waiting] = []
     messages: list[AwaitedMessage] = []
     store_waits: list[StoreWaitView] = []
+    late: list[LateView] = []
 
 
 def view_event(envelope: Envelope) -> EventView:
@@ -342,7 +350,15 @@ def view_summary(row: Row, *, now: datetime) -> Summary:
         started_at=row.get("started_at"),
         ended_at=row.get("ended_at"),
         duration=_compute_duration_s(row, now),
+        late_since=min(
+            (mark.since for mark in list_late_marks(row) if mark.ended_at is None), default=None
+        ),
     )
+
+
+def list_late_marks(row: Row) -> list[LateView]:
+    """Return what of an execution has passed a deadline, the latest at most."""
+    return codec.convert_value(row.get("late") or [], list[LateView])
 
 
 def view_status(
@@ -377,6 +393,7 @@ def view_status(
         waiting=waiting,
         messages=messages,
         store_waits=store_waits,
+        late=list_late_marks(row),
     )
 
 

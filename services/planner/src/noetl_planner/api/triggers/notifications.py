@@ -8,10 +8,13 @@ from litestar.params import FromPath, JSONBody, QueryParameter
 from litestar.status_codes import HTTP_200_OK, HTTP_202_ACCEPTED
 from msgspec import Meta, Struct, structs
 
-from noetl_contracts.ids import ExecutionId
-from noetl_contracts.requests import notifications, workload_keys
+from noetl_contracts.commands.waits import MessageWait
+from noetl_contracts.ids import CommandId, ExecutionId
+from noetl_contracts.ledger.records import OpenWait
+from noetl_contracts.requests import inbox, notifications, quiet_hours, workload_keys
 from noetl_contracts.requests.facts import ExecutionRequested
 from noetl_contracts.requests.notifications import Cause, DueNotification, NotificationRule
+from noetl_contracts.requests.quiet_hours import BadQuietHours, QuietHours
 from noetl_planner.api.catalog import catalog_entries, input_checks
 from noetl_planner.api.executions import start_requests
 from noetl_planner.api.http import problems
@@ -22,16 +25,18 @@ RULES_MAX = 1000
 SENT_MAX = 1000
 _YEAR_S = 366 * 86_400
 _TEST_ID = ExecutionId("0")
-_SAMPLE_STATUS = {Cause.FAILED: "FAILED", Cause.RECOVERED: "COMPLETED", Cause.LATE: "RUNNING"}
+_SAMPLE_STATUS = {Cause.FAILED: "FAILED", Cause.RECOVERED: "COMPLETED"}
 
 
 class RuleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which ends of executions, or late ones, start which playbook."""
+    """Which ends of executions, late ones or open approvals start which playbook."""
 
     pattern: Annotated[str, Meta(min_length=1, max_length=512)]
     causes: Annotated[list[Cause], Meta(min_length=1, max_length=8)]
     playbook: Annotated[str, Meta(min_length=1, max_length=512)]
     longer_than_s: Annotated[float, Meta(ge=0, le=_YEAR_S)] = 0.0
+    quiet: QuietHours | None = None
+    urgent: Annotated[list[Cause], Meta(max_length=8)] = []
 
 
 class RuleView(Struct, frozen=True, kw_only=True):
@@ -42,6 +47,8 @@ class RuleView(Struct, frozen=True, kw_only=True):
     causes: list[Cause]
     longer_than_s: float
     playbook: str
+    quiet: QuietHours | None = None
+    urgent: list[Cause] = []
     suspended: str | None = None
 
 
@@ -52,13 +59,16 @@ class RuleList(Struct, frozen=True, kw_only=True):
 
 
 class SentView(Struct, frozen=True, kw_only=True):
-    """A notification that was sent; `status` is that of the execution that delivers it."""
+    """A notification that was sent; `status` is that of the execution that delivers it.
+
+    Of one that is `HELD` in quiet hours, or `DROPPED` with its rule, there is none.
+    """
 
     rule: str
     cause: Cause
     path: str
     execution_id: str
-    delivered_by: str
+    delivered_by: str | None
     status: str
     sent_at: datetime
 
@@ -118,11 +128,8 @@ async def put_rule(services: Services, name: FromPath[str], data: JSONBody[RuleB
             f"{data.pattern[:128]!r} is no pattern of paths",
             hint="a playbook's path, a folder and /*, or * for all",
         )
-    if Cause.LATE in data.causes and not data.longer_than_s:
-        raise problems.build_bad_request_error(
-            "`causes` has `late`, and nothing says after how many seconds an execution is late",
-            hint="give longer_than_s: noetl notify put --on late --longer-than 7200",
-        )
+    if data.quiet is not None:
+        _check_quiet_hours(data.quiet)
     rule = NotificationRule(
         **services.tenant_scope,
         name=name,
@@ -131,6 +138,8 @@ async def put_rule(services: Services, name: FromPath[str], data: JSONBody[RuleB
         longer_than_s=data.longer_than_s,
         playbook=data.playbook,
         actor=services.actor,
+        quiet=data.quiet,
+        urgent=tuple(sorted(set(data.urgent))),
     )
     entry = await catalog_entries.get_playbook_entry(services, rule.playbook, None)
     start_requests.check_requirements(services, entry)
@@ -167,6 +176,15 @@ async def send_test(services: Services, name: FromPath[str]) -> views.Accepted:
     return await start_requests.begin_execution(services, fact, entry, key=None, is_pinned=False)
 
 
+def _check_quiet_hours(quiet: QuietHours) -> None:
+    try:
+        quiet_hours.check_quiet_hours(quiet)
+    except BadQuietHours as error:
+        raise problems.build_bad_request_error(
+            str(error), hint="noetl notify put --quiet 22:00-07:00 --zone Europe/Berlin"
+        ) from error
+
+
 def _build_sample(services: ApiServices, rule: NotificationRule) -> DueNotification:
     now, cause = services.clock.now(), rule.causes[0]
     return DueNotification(
@@ -175,11 +193,32 @@ def _build_sample(services: ApiServices, rule: NotificationRule) -> DueNotificat
         cause=cause,
         execution_id=_TEST_ID,
         path=rule.pattern,
-        status=_SAMPLE_STATUS[cause],
+        status=_SAMPLE_STATUS.get(cause, "RUNNING"),
         started_at=now,
         seen_at=now,
-        ended_at=None if cause is Cause.LATE else now,
+        ended_at=now if cause in _SAMPLE_STATUS else None,
         error="This is a test." if cause is Cause.FAILED else None,
+        wait=_build_sample_wait(rule, now) if cause is Cause.WAITING else None,
+        late_since=now if cause is Cause.LATE else None,
+    )
+
+
+def _build_sample_wait(rule: NotificationRule, now: datetime) -> OpenWait:
+    return OpenWait(
+        execution_id=_TEST_ID,
+        tenant_id=rule.tenant_id,
+        organization_id=rule.organization_id,
+        command_id=CommandId("0"),
+        step="test",
+        wait=MessageWait(
+            key="test",
+            task="test",
+            mode=inbox.APPROVAL,
+            address=inbox.build_approval_address("0"),
+            timeout_s=0.0,
+            title="This is a test.",
+        ),
+        since=now,
     )
 
 
@@ -205,6 +244,8 @@ def _view_rule(rule: NotificationRule) -> RuleView:
         causes=list(rule.causes),
         longer_than_s=rule.longer_than_s,
         playbook=rule.playbook,
+        quiet=rule.quiet,
+        urgent=list(rule.urgent),
     )
 
 

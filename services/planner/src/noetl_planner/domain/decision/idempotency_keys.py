@@ -138,6 +138,8 @@ def _build_state_key(event: Event) -> str | None:
             return f"run/{event.run_id}/state/read"
         case state_events.StateChanged():
             return f"command/{event.command_id}/state"
+        case execution_events.DeadlinePassed():
+            return f"run/{event.run_id}/late" if event.run_id is not None else "execution/late"
         case _:
             return None
 

@@ -1,16 +1,17 @@
 """Limits of an execution: bounds in time (language, 11.1), and limits that a playbook may lower.
 
-Both bounds are rendered once, at the beginning, and recorded in the history, so that a fold has
-them.
+Timeouts and deadlines are rendered once, at the beginning, and recorded in the history, so that a
+fold has them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from noetl_contracts.errors import ErrorObject
+from noetl_contracts.events import execution_events
 from noetl_planner.domain.decision import evaluation
 from noetl_planner.domain.decision.draft import DecisionDraft, Limits
 from noetl_planner.domain.decision.evaluation import Refusal
@@ -40,15 +41,21 @@ WORKER_NAMES = ("max_jumps", "attempts", "delay", "max_delay")
 
 def compute_execution_expiry(draft: DecisionDraft, names: TemplateScope) -> datetime | None:
     """Return until when an execution that begins now may last; raises `Refusal`."""
-    bound = draft.program.playbook.executor.spec.timeout
+    return _compute_execution_bound(draft, names, "timeout")
+
+
+def _compute_execution_bound(
+    draft: DecisionDraft, names: TemplateScope, name: str
+) -> datetime | None:
+    bound = getattr(draft.program.playbook.executor.spec, name)
     if bound is None:
         return None
     try:
         rendered = compile_value(bound).render(names)
     except TemplateError as error:
-        message = describe_location(error, step=EXECUTOR, field="spec.timeout")
+        message = describe_location(error, step=EXECUTOR, field=f"spec.{name}")
         raise Refusal.for_step("template", EXECUTOR, message) from error
-    return draft.now + _parse_duration(rendered, EXECUTOR, "spec.timeout")
+    return draft.now + _parse_duration(rendered, EXECUTOR, f"spec.{name}")
 
 
 def compute_run_expiry(draft: DecisionDraft, step: str) -> datetime | None:
@@ -65,6 +72,42 @@ def compute_run_expiry(draft: DecisionDraft, step: str) -> datetime | None:
         begun = draft.state.started_at or draft.now
         ends.append(begun + _render_duration(draft, lifecycle.deadline_s, step, field))
     return min(ends, default=None)
+
+
+def compute_execution_deadline(draft: DecisionDraft, names: TemplateScope) -> datetime | None:
+    """Return when an execution that begins now is late; raises `Refusal`."""
+    return _compute_execution_bound(draft, names, "deadline")
+
+
+def compute_run_deadline(draft: DecisionDraft, step: str) -> datetime | None:
+    """Return when an activation that begins now is late; raises `Refusal`."""
+    deadline = draft.program.steps[step].spec.deadline
+    if deadline is None:
+        return None
+    return draft.now + _render_duration(draft, deadline, step, "spec.deadline")
+
+
+def append_passed_deadlines(draft: DecisionDraft) -> None:
+    """Record what is late by now: an execution or activations; nothing of them changes."""
+    state = draft.state
+    if state.is_terminal() or state.cancelling_at is not None:
+        return
+    if state.due_at is not UNSET and draft.now >= state.due_at:
+        draft.append_event(execution_events.DeadlinePassed(due_at=state.due_at))
+    for run in list(state.runs.values()):
+        if run.due_at is not UNSET and draft.now >= run.due_at:
+            draft.append_event(
+                execution_events.DeadlinePassed(due_at=run.due_at, step=run.step, run_id=run.run_id)
+            )
+
+
+def iterate_deadlines(draft: DecisionDraft) -> Iterator[datetime]:
+    """Return when the execution and its activations are late that are not yet."""
+    if draft.state.due_at is not UNSET:
+        yield draft.state.due_at
+    for run in draft.state.runs.values():
+        if run.due_at is not UNSET:
+            yield run.due_at
 
 
 def find_run_timeout(draft: DecisionDraft, run: RunState) -> ErrorObject | None:

@@ -254,6 +254,7 @@ def _start_target(draft: DecisionDraft, producer: RunState, arc: Arc) -> None:
             activation=activation,
             came_from=producer.step,
             expires_at=limits.compute_run_expiry(draft, arc.step),
+            due_at=limits.compute_run_deadline(draft, arc.step),
             stream_of=producer.run_id,
         )
     )
