@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import html
+import itertools
 import json
 import re
 import threading
@@ -18,6 +19,7 @@ from tests.support.asking import http
 from tests.support.files import read_files
 from tests.support.stack import Stack
 
+from noetl_planner.api.console import console_files
 from noetl_storage.arrow import encoding
 
 ENV = "kanarienvogel-9f27c1d0-env"
@@ -235,11 +237,27 @@ def places(
             )
         ],
     }
+    # A machine whose console was left out exports none.
+    if console_files.has_bundle():
+        dossiers = [read_dossier(command_line, execution_id) for execution_id in execution_ids]
+        found["dossiers"] = list(itertools.chain.from_iterable(dossiers))
     for folder in ("nats", "payloads", "logs"):
         files = read_files(stack.folder / folder)
         # A database server's log is read apart: it repeats what a statement complains of.
         found[folder] = [unpacked(data) for file, data in files if "postgres" not in file.name]
     return found
+
+
+def read_dossier(command_line: CommandLine, execution_id: str) -> list[bytes]:
+    """Export a run as a page, and read that with the contents in it."""
+    file = command_line.folder / f"dossier-{execution_id}.html"
+    answer = command_line.type("evidence", "export", execution_id, "--html", "--output", str(file))
+    assert answer.code == 0, answer
+    page = file.read_bytes()
+    file.unlink()
+    contents = re.findall(rb'"content":"([A-Za-z0-9+/=]+)"', page)
+    assert contents, "a run has payloads or logs"
+    return [page, *(unpacked(base64.b64decode(content)) for content in contents)]
 
 
 def unpacked(data: bytes) -> bytes:
