@@ -51,7 +51,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "schedule": "Keep, list, pause and run schedules.",
         "webhook": "Keep, list and remove webhooks.",
         "trigger": "Keep, list, pause and remove triggers.",
-        "notify": "Start a playbook when executions fail, recover or are late.",
+        "notify": "Start a playbook when executions fail, recover, are late or wait.",
     },
     "Sign in": {
         "login": "Sign in at a server, with a code in any browser; tokens are kept and renewed.",
