@@ -55,13 +55,13 @@ def check_fact(fact: Struct) -> None:
     _check_fields(fact, type(fact).__name__, nested=0)
 
 
-def _check_fields(value: Struct, what: str, *, nested: int) -> None:
+def _check_fields(value: Struct, parent_place: str, *, nested: int) -> None:
     """Look at a Struct's own fields, and at those of what it holds."""
     for name in value.__struct_fields__:
         field: Any = getattr(value, name)
         if field is None:
             continue
-        place = f"{what}.{name}"
+        place = f"{parent_place}.{name}"
         if name in _IDENTITIES and not ids.is_identity(field):
             raise MalformedMessage(f"{place} is {field[:80]!r}, which is no identity")
         # Versions of drafts are below zero.

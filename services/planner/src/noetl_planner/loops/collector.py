@@ -138,13 +138,13 @@ class LoopCollector:
             ),
         )
 
-    async def _store_parts(self, of: FinishedLoop, found: list[bytes]) -> dict[str, Any]:
-        if sum(map(len, found)) <= _PARTS_INLINE_BYTES_MAX:
-            return loop_parts.build_parts_entry([codec.decode_as(part, LoopPart) for part in found])
-        return loop_parts.build_parts_entry(await self._put_part_list(of, found))
+    async def _store_parts(self, of: FinishedLoop, parts: list[bytes]) -> dict[str, Any]:
+        if sum(map(len, parts)) <= _PARTS_INLINE_BYTES_MAX:
+            return loop_parts.build_parts_entry([codec.decode_as(part, LoopPart) for part in parts])
+        return loop_parts.build_parts_entry(await self._put_part_list(of, parts))
 
-    async def _put_part_list(self, of: FinishedLoop, found: Iterable[bytes]) -> PayloadRef:
-        listed = list(found)
+    async def _put_part_list(self, of: FinishedLoop, parts: Iterable[bytes]) -> PayloadRef:
+        listed = list(parts)
         reference = await self._payloads.put_payload(
             b"[" + b",".join(listed) + b"]",
             tenant_id=of.tenant_id,
@@ -262,12 +262,12 @@ class LoopCollector:
         offsets = None
         if cut.layout_ref is not None:
             offsets = (await self._layouts.get_layout(cut.layout_ref)).offsets
-        index, unit, done = 0, 0, 0
+        index, unit, count = 0, 0, 0
         async for event in self._iterate_frame_ends(of, loop):
-            for missing in _iterate_missing_units(loop, unit, event.slot, done, offsets, index):
+            for missing in _iterate_missing_units(loop, unit, event.slot, count, offsets, index):
                 yield missing
                 index += 1
-            done = 0 if event.slot > unit else done
+            count = 0 if event.slot > unit else count
             unit = event.slot
             first, end = cut.get_unit_bounds(unit, offsets)
             is_single = loop.counts_frames or (loop.mode == "fanout" and end - first == 1)
@@ -276,21 +276,21 @@ class LoopCollector:
                 part=_build_frame_part(event, index, is_single=is_single), results=results
             )
             index += 1
-            done += event.row_count if loop.counts_frames else len(results)
-        for missing in _iterate_missing_units(loop, unit, cut.units, done, offsets, index):
+            count += event.row_count if loop.counts_frames else len(results)
+        for missing in _iterate_missing_units(loop, unit, cut.units, count, offsets, index):
             yield missing
 
     async def _iterate_merged_units(
-        self, of: FinishedLoop, loop: LoopState, taken: TakenItems
+        self, of: FinishedLoop, loop: LoopState, takeover: TakenItems
     ) -> AsyncIterator[UnitResult]:
         """Yield the units of a loop that took some over; grouped items return to their places."""
-        assert taken.frames is not None, "only framed loops come here"
-        base_ref = taken.frames.cut.layout_ref
+        assert takeover.frames is not None, "only framed loops come here"
+        base_ref = takeover.frames.cut.layout_ref
         base = None if base_ref is None else await self._layouts.get_layout(base_ref)
         units = UnitMerger(
-            taken=taken.frames,
+            taken=takeover.frames,
             todo=codec.decode_as(
-                await self._payloads.read_payload(taken.todo_ref), CollectionLayout
+                await self._payloads.read_payload(takeover.todo_ref), CollectionLayout
             ),
             base=base,
             is_fanout=loop.mode == "fanout",
@@ -298,7 +298,7 @@ class LoopCollector:
             open_rows=self._read_kept_rows,
             keep=partial(self._store_rows, of),
         )
-        results = TakenResults(self._payloads, taken)
+        results = TakenResults(self._payloads, takeover)
         merged_units = units.read_units(self._iterate_frame_ends(of, loop), results.read_frames())
         if base is None or loop.counts_frames:
             async for unit in merged_units:
@@ -422,13 +422,13 @@ def _build_cancelled_unit(loop: LoopState, index: int, results: int) -> UnitResu
 
 
 def _iterate_missing_units(
-    loop: LoopState, unit: int, until: int, done: int, offsets: list[int] | None, index: int
+    loop: LoopState, unit: int, until: int, count: int, offsets: list[int] | None, index: int
 ) -> Iterable[UnitResult]:
     """Stand in for rows that never ran: the rest of `unit`, and whole units up to `until`."""
     assert loop.cut is not None, "only framed loops come here"
     for item in range(unit, until):
         first, end = loop.cut.get_unit_bounds(item, offsets)
-        left = end - first - (done if item == unit else 0)
-        if left > 0:
-            yield _build_cancelled_unit(loop, index, 1 if loop.counts_frames else left)
+        missing_count = end - first - (count if item == unit else 0)
+        if missing_count > 0:
+            yield _build_cancelled_unit(loop, index, 1 if loop.counts_frames else missing_count)
             index += 1

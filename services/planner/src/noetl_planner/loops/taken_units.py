@@ -28,9 +28,9 @@ Keep = Callable[[list[Any]], Awaitable[ResultEnvelope]]
 class TakenResults:
     """Reads the results of one loop's items or frames that do not run; a part is held at once."""
 
-    def __init__(self, payloads: Payloads, taken: TakenItems) -> None:
+    def __init__(self, payloads: Payloads, takeover: TakenItems) -> None:
         self._payloads = payloads
-        self._taken = taken
+        self._takeover = takeover
 
     async def read_items(
         self, *, first: int = 0, end: int | None = None
@@ -52,7 +52,7 @@ class TakenResults:
 
     async def _read_parts(self, first: int, end: int | None) -> AsyncIterator[bytes]:
         listed = codec.decode_as(
-            await self._payloads.read_payload(self._taken.results_ref), PartList
+            await self._payloads.read_payload(self._takeover.results_ref), PartList
         )
         for part in listed.parts:
             if part.end > first and (end is None or part.start < end):
@@ -76,20 +76,20 @@ class UnitMerger(Struct, frozen=True, kw_only=True):
     keep: Keep
 
     async def read_units(
-        self, ended: AsyncIterator[FrameEnd], taken: AsyncIterator[TakenFrame]
+        self, ended: AsyncIterator[FrameEnd], earlier_frames: AsyncIterator[TakenFrame]
     ) -> AsyncIterator[UnitResult]:
         """Yield units in order, from the frames that ended here and those that are taken over."""
         ended_frames = FramesByUnit(ended, lambda frame: frame.slot)
-        taken_frames = FramesByUnit(taken, lambda frame: frame.unit)
+        taken_frames = FramesByUnit(earlier_frames, lambda frame: frame.unit)
         index = 0
         for unit in range(self.taken.cut.units):
-            ran, found = await ended_frames.take_frames(unit), await taken_frames.take_frames(unit)
+            ran, frames = await ended_frames.take_frames(unit), await taken_frames.take_frames(unit)
             has_rows = self.todo.offsets[unit] < self.todo.offsets[unit + 1]
-            if has_rows or not all(frame.is_complete for frame in found):
-                yield await self._merge_unit(unit, index, ran, found)
+            if has_rows or not all(frame.is_complete for frame in frames):
+                yield await self._merge_unit(unit, index, ran, frames)
                 index += 1
                 continue
-            for frame in found:
+            for frame in frames:
                 yield await self._view_taken_frame(unit, index, frame)
                 index += 1
 
