@@ -344,7 +344,7 @@ class ShardPlanner:
         if self._states.put_state_back(execution_decision.state):
             self._wakeups.set_wakeup(execution_decision.state, execution_decision.decision.wake_at)
         await pass_failpoint(Failpoint.PLANNER_ACK_BEFORE)
-        if not execution_decision.work.rest:
+        if not execution_decision.work.later_batches:
             for delivery in execution_decision.work.deliveries:
                 await delivery.ack()
             await self._bury_refused(execution_decision.work.in_part)

@@ -75,7 +75,7 @@ def decide(
         to_stop=list(draft.to_stop),
         to_pause=list(draft.to_pause),
         to_collect=list(draft.to_collect),
-        taken=draft.taken,
+        stream_progress=draft.stream_progress,
         wake_at=timers.find_next_wake(draft),
     )
 

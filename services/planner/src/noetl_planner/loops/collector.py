@@ -93,7 +93,7 @@ class LoopCollector:
             return ItemsCollected(run_id=loop.run_id, result=await self._write_result(of, loop))
         except rejections.UNREADABLE as failure:
             log.exception("results unreadable", execution_id=of.execution_id, step=loop.step)
-            stats = codec.to_builtins(loop_ends.count_loop_stats(loop, of.stage, of.taken))
+            stats = codec.to_builtins(loop_ends.count_loop_stats(loop, of.stage, of.takeover))
             loop_result = LoopResult(
                 stats=stats,
                 fanin={**loop_ends.build_fanin_counters(loop), **loop_parts.build_parts_entry([])},
@@ -108,7 +108,7 @@ class LoopCollector:
 
     async def _write_result(self, of: FinishedLoop, loop: LoopState) -> ResultEnvelope:
         """Write the results as they are read, so that they are in memory once, encoded."""
-        stats = codec.to_builtins(loop_ends.count_loop_stats(loop, of.stage, of.taken))
+        stats = codec.to_builtins(loop_ends.count_loop_stats(loop, of.stage, of.takeover))
         chunks: list[bytes] = []
         counted = UnitEncoder(self._iterate_units(of, loop), chunks)
         head = await counted.read_head(RESULT_INLINE_BYTES_MAX)
@@ -169,8 +169,8 @@ class LoopCollector:
             return self._iterate_items(of, loop)
         if loop.cut is None:
             return self._iterate_claimed_frames(of, loop)
-        if of.taken is not None:
-            return self._iterate_merged_units(of, loop, of.taken)
+        if of.takeover is not None:
+            return self._iterate_merged_units(of, loop, of.takeover)
         if loop.cut.inside is not None:
             return self._iterate_local_units(of, loop)
         return self._iterate_cut_units(of, loop)
@@ -196,14 +196,14 @@ class LoopCollector:
         self, of: FinishedLoop, loop: LoopState
     ) -> AsyncIterator[list[ItemEnd]]:
         """Yield the outcomes of items page by page in their order, those taken over among them."""
-        if of.taken is None:
+        if of.takeover is None:
             async for page in self._iterate_item_pages(of, loop):
                 yield page
             return
         ended = (event async for page in self._iterate_item_pages(of, loop) for event in page)
         event = await anext(ended, None)
         batch: list[ItemEnd] = []
-        async for item in TakenResults(self._payloads, of.taken).read_items():
+        async for item in TakenResults(self._payloads, of.takeover).read_items():
             while event is not None and (event.item_index or 0) < item.index:
                 batch.append(event)
                 event = await anext(ended, None)
@@ -288,7 +288,7 @@ class LoopCollector:
         base_ref = takeover.frames.cut.layout_ref
         base = None if base_ref is None else await self._layouts.get_layout(base_ref)
         units = UnitMerger(
-            taken=takeover.frames,
+            taken_frames=takeover.frames,
             todo=codec.decode_as(
                 await self._payloads.read_payload(takeover.todo_ref), CollectionLayout
             ),

@@ -25,7 +25,7 @@ _TRIES_MAX = 100
 class FinishedLoop(Struct, frozen=True, kw_only=True):
     """A loop, or a level of a reduce, whose units have all ended, as it was then.
 
-    `taken` is what it took over from an earlier execution.
+    `takeover` is what it took over from an earlier execution.
     """
 
     execution_id: ExecutionId
@@ -33,7 +33,7 @@ class FinishedLoop(Struct, frozen=True, kw_only=True):
     organization_id: OrganizationId
     loop: LoopState
     stage: StageState | None
-    taken: TakenItems | None = None
+    takeover: TakenItems | None = None
 
     @property
     def collection_key(self) -> str:
@@ -123,5 +123,5 @@ def _find_finished_loop(state: ExecutionState, run_id: str) -> FinishedLoop | No
         # The state goes on while this is read.
         loop=structs.replace(loop),
         stage=None if stage is None else structs.replace(stage),
-        taken=reruns.find_taken_items(state, run),
+        takeover=reruns.find_taken_items(state, run),
     )

@@ -67,7 +67,7 @@ class UnitMerger(Struct, frozen=True, kw_only=True):
     what a unit gave in all. `is_fanout` says that a unit of one row gives that row's result.
     """
 
-    taken: TakenFrames
+    taken_frames: TakenFrames
     todo: CollectionLayout
     base: CollectionLayout | None
     is_fanout: bool
@@ -82,7 +82,7 @@ class UnitMerger(Struct, frozen=True, kw_only=True):
         ended_frames = FramesByUnit(ended, lambda frame: frame.slot)
         taken_frames = FramesByUnit(earlier_frames, lambda frame: frame.unit)
         index = 0
-        for unit in range(self.taken.cut.units):
+        for unit in range(self.taken_frames.cut.units):
             ran, frames = await ended_frames.take_frames(unit), await taken_frames.take_frames(unit)
             has_rows = self.todo.offsets[unit] < self.todo.offsets[unit + 1]
             if has_rows or not all(frame.is_complete for frame in frames):
@@ -119,7 +119,7 @@ class UnitMerger(Struct, frozen=True, kw_only=True):
             }
         first, end = self.todo.offsets[unit], self.todo.offsets[unit + 1]
         rows = [row for event in ran for row in await self.rows(event)]
-        is_whole = self.taken.counts_frames
+        is_whole = self.taken_frames.counts_frames
         places = [unit] if is_whole else self.todo.order[first:end]
         by_index |= dict(zip(places, rows, strict=False))
         error = next((event.error for event in ran if isinstance(event, FrameFailed)), None)
@@ -141,10 +141,10 @@ class UnitMerger(Struct, frozen=True, kw_only=True):
     def _list_unit_indexes(self, unit: int) -> list[int]:
         """Return the items of a unit in its order."""
         offsets = None if self.base is None else self.base.offsets
-        first, end = self.taken.cut.get_unit_bounds(unit, offsets)
+        first, end = self.taken_frames.cut.get_unit_bounds(unit, offsets)
         return list(range(first, end)) if self.base is None else self.base.order[first:end]
 
     def _is_single(self, unit: int) -> bool:
-        return self.taken.counts_frames or (
+        return self.taken_frames.counts_frames or (
             self.is_fanout and len(self._list_unit_indexes(unit)) == 1
         )

@@ -44,7 +44,7 @@ async def notify_decision(
     for command_id in decision.to_pause:
         await hints.notify(subjects.build_pause_hint(command_id))
         await hints.notify(subjects.build_hint_subject(f"pause-{command_id}"))
-    for command_id, progress in decision.taken.items():
+    for command_id, progress in decision.stream_progress.items():
         await hints.notify(subjects.build_chunk_progress_hint(command_id, progress.encode_token()))
     await _send_offers(hints, worker_presence, decision)
     if decision.envelopes:

@@ -171,7 +171,9 @@ def _record_accepted_chunks(
         loop = _get_target_loop(target)
         if target.feed is not None and loop.next_index < loop.total:
             accepted = min(accepted, target.feed.open[loop.next_index].index)
-    draft.taken[command_state.command_id] = StreamProgress(received=received, accepted=accepted)
+    draft.stream_progress[command_state.command_id] = StreamProgress(
+        received=received, accepted=accepted
+    )
 
 
 def _route_chunk(
