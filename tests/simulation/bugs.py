@@ -119,7 +119,7 @@ def _loop_done_twice() -> list[Patch]:
 
     def asks_twice(self: LoopQueue, state: Any, run_id: str, mailbox: Any) -> None:
         ask(self, state, run_id, mailbox)
-        mailbox._asked.clear()
+        mailbox._requested_keys.clear()
         ask(self, state, run_id, mailbox)
 
     def ends_again(decision: Any, fact: Any) -> None:

@@ -16,7 +16,7 @@ from typer._click import Context
 from typer._coercion import RuntimeParam, TypeDescriptor, build_runtime_param
 
 _DIGITS = re.compile("[0-9]{1,18}")
-_DONE = (str, bool, int, float, Path, Enum)
+_PLAIN_TYPES = (str, bool, int, float, Path, Enum)
 
 
 class NotPlainError(Exception):
@@ -65,7 +65,7 @@ class PlainParameter(RuntimeParam):
 
 def take_plain_value(value: Any, annotation: Any) -> Any:
     """Return a value of its type, a path or a whole number; raises `NotPlainError` for others."""
-    if not isinstance(annotation, type) or not issubclass(annotation, _DONE):
+    if not isinstance(annotation, type) or not issubclass(annotation, _PLAIN_TYPES):
         raise NotPlainError
     if isinstance(value, annotation):
         return value

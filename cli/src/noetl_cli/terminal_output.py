@@ -178,26 +178,26 @@ class _SpinnerLine:
         self._text = flatten_text(text)
         self._lock = threading.Lock()
         self._has_ended = False
-        self._shown: progress.Progress | None = None
+        self._progress: progress.Progress | None = None
 
     def show_line(self) -> None:
         """Show the line, unless the work has ended."""
         with self._lock:
             if self._has_ended:
                 return
-            self._shown = progress.Progress(
+            self._progress = progress.Progress(
                 progress.SpinnerColumn(),
                 progress.TextColumn("{task.description}", markup=False),
                 progress.TimeElapsedColumn(),
                 console=open_console(is_error=True),
                 transient=True,
             )
-            self._shown.add_task(self._text, total=None)
-            self._shown.start()
+            self._progress.add_task(self._text, total=None)
+            self._progress.start()
 
     def remove_line(self) -> None:
         """Remove the line."""
         with self._lock:
             self._has_ended = True
-            if self._shown is not None:
-                self._shown.stop()
+            if self._progress is not None:
+                self._progress.stop()

@@ -49,7 +49,7 @@ def outcome(step: str, began_at: int, *, completed: int, **about: object) -> Loo
 
 def refused(*loops: LoopOutcome, wanted: str | None = None) -> str:
     with pytest.raises(LoopChoiceError) as caught:
-        reruns.choose_failed_loop(loops, GRAPH, wanted=wanted)
+        reruns.choose_failed_loop(loops, GRAPH, from_step=wanted)
     assert caught.value.hint
     return caught.value.code
 
@@ -75,7 +75,7 @@ def test_nothing_to_run_is_refused() -> None:
 def test_of_loops_side_by_side_one_must_be_named() -> None:
     left, right = outcome("left", 4, completed=8), outcome("right", 5, completed=8)
     assert refused(left, right) == "several_failed_loops"
-    assert reruns.choose_failed_loop([left, right], GRAPH, wanted="right") is right
+    assert reruns.choose_failed_loop([left, right], GRAPH, from_step="right") is right
 
 
 @pytest.mark.parametrize("kind", ["has_cursor", "is_cut_inside"])

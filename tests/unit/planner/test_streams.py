@@ -21,7 +21,7 @@ def indices(harness: PlannerHarness) -> list[int]:
 
 def taken(harness: PlannerHarness, command: Command) -> StreamProgress:
     assert harness.last is not None
-    return harness.last.taken[command.command_id]
+    return harness.last.stream_progress[command.command_id]
 
 
 def finish(harness: PlannerHarness) -> None:

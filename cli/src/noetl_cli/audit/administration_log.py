@@ -64,12 +64,14 @@ def format_record(record: dict[str, Any]) -> tuple[str, ...]:
     return record["at"][:19], who, record["action"], record["target"], role, folder, outcome
 
 
-def suggest_what(planner: PlannerClient, what: str) -> str:
+def suggest_what(planner: PlannerClient, action_text: str) -> str:
     """Name what was done lately that is spelled nearly as what was looked for."""
     records = planner.get("/api/audit", limit=RECORDS_MAX)["records"]
     actions = {record["action"] for record in records}
     groups = {action.partition(".")[0] for action in actions}
-    return spelling.suggest_or_list(what, sorted(actions | groups), label="lately there were")
+    return spelling.suggest_or_list(
+        action_text, sorted(actions | groups), label="lately there were"
+    )
 
 
 def format_actor(actor: dict[str, Any]) -> str:

@@ -200,7 +200,7 @@ async def _feed_pages(many: HistoriesReader, auditors: dict[ExecutionId, History
     after = (ExecutionId("0"), 0)
     while page := await many.read_histories(waiting, after=after, events_max=PAGE_EVENTS):
         # As the query found them: what an event says of its execution may have been changed.
-        for place, events in groupby(page, key=lambda found: found[0]):
+        for place, events in groupby(page, key=lambda entry: entry[0]):
             auditors[place].feed_events([event for _, _, event in events])
         after = page[-1][:2]
 

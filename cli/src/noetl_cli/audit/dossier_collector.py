@@ -53,7 +53,7 @@ class DossierCollector:
     ) -> None:
         self._planner = planner
         self._owner = client.get_owner(planner)
-        self._asked = {"execution_id": execution_id, **self._owner}
+        self._query = {"execution_id": execution_id, **self._owner}
         self._run = f"/api/executions/{client.escape_segment(execution_id)}"
         self._payload_bytes = payload_bytes
         self._clock = clock
@@ -136,39 +136,39 @@ class DossierCollector:
 
     def _fetch_payloads(self, version: int) -> list[dict[str, Any]]:
         contents: dict[str, dict[str, Any]] = {}
-        left, after = self._payload_bytes, 0
+        bytes_left, after = self._payload_bytes, 0
         while after < version:
             page = self._planner.get(
                 "/api/replay/contents",
-                **self._asked,
+                **self._query,
                 after=after,
                 limit=min(_CONTENT_PAGE, version - after),
-                bytes_max=min(left, _ANSWER_BYTES_MAX),
+                bytes_max=min(bytes_left, _ANSWER_BYTES_MAX),
             )
             for content in page["contents"]:
                 # A payload is held once, with the first event that names it.
                 if content["sha256"] not in contents:
                     contents[content["sha256"]] = content
-                    left -= content["bytes"] if content["content"] is not None else 0
+                    bytes_left -= content["bytes"] if content["content"] is not None else 0
             if page["next_after"] <= after:
                 break
             after = page["next_after"]
-        held = list(contents.values())
-        self._note_left_out("payload", held, f"--payload-bytes {self._payload_bytes}")
-        return held
+        payloads = list(contents.values())
+        self._note_left_out("payload", payloads, f"--payload-bytes {self._payload_bytes}")
+        return payloads
 
     def _fetch_logs(self) -> list[dict[str, Any]]:
         contents: list[dict[str, Any]] = []
-        left, after = LOG_BYTES_MAX, ""
+        bytes_left, after = LOG_BYTES_MAX, ""
         while True:
             page = self._planner.get(
                 "/api/replay/log-chunks",
-                **self._asked,
+                **self._query,
                 after=after,
-                bytes_max=min(left, _ANSWER_BYTES_MAX),
+                bytes_max=min(bytes_left, _ANSWER_BYTES_MAX),
             )
             contents += page["contents"]
-            left -= sum(
+            bytes_left -= sum(
                 content["bytes"] for content in page["contents"] if content["content"] is not None
             )
             if not page["has_more"] or page["next_after"] <= after:
@@ -213,8 +213,8 @@ class DossierCollector:
         self._record(
             f"/api/playbooks/{quote(latest['path'])}/plan", version=latest["playbook_version"]
         )
-        self._record("/api/replay/density", **self._asked, spans=120)
-        self._record("/api/replay/diff", **self._asked, before=head)
+        self._record("/api/replay/density", **self._query, spans=120)
+        self._record("/api/replay/diff", **self._query, before=head)
         results = f"/api/result/{execution_id}"
         self._record(f"{results}/list")
         for result in self._answers[f"{results}/list"]["body"].get("results", []):
@@ -240,7 +240,7 @@ class DossierCollector:
         body = {
             "code": "not_in_dossier",
             "detail": f"The preview of this result has {size:,} bytes, more than a dossier takes.",
-            "hint": f"noetl result {self._asked['execution_id']} {step}",
+            "hint": f"noetl result {self._query['execution_id']} {step}",
         }
         self._answers[unquote(path)] = {"status": 413, "body": body}
 
@@ -262,7 +262,7 @@ class DossierCollector:
         if body["has_more"]:
             note = (
                 f"Items of loop {step!r}: the first {len(items):,} are held; all of them: "
-                f"noetl items {self._asked['execution_id']} {step} --all"
+                f"noetl items {self._query['execution_id']} {step} --all"
             )
             self._left_out.append(note)
             body["notes"] = [*body.get("notes", []), note]
@@ -271,7 +271,7 @@ class DossierCollector:
     def _fetch_pages(self, path: str, *, limit: int) -> Iterator[Any]:
         after = 0
         while True:
-            page = self._planner.get(path, **self._asked, after=after, limit=limit)
+            page = self._planner.get(path, **self._query, after=after, limit=limit)
             yield page
             if not page["has_more"] or page["next_after"] <= after:
                 return

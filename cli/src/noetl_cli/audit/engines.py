@@ -57,8 +57,8 @@ async def audit_on_spark(
     """
     variables = settings.build_audit_environ(access)
 
-    def adopt_variables(found: Mapping[str, str]) -> None:
-        set_variables({**found, **variables})
+    def adopt_variables(session_variables: Mapping[str, str]) -> None:
+        set_variables({**session_variables, **variables})
 
     options = SessionOptions(
         master=place.master,

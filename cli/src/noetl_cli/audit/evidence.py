@@ -81,7 +81,7 @@ class EvidenceCollector:
 
     def __init__(self, planner: PlannerClient, scope: EvidenceScope, clock: Clock) -> None:
         self._planner = planner
-        self._asked = codec.to_builtins(scope)
+        self._query = codec.to_builtins(scope)
         self._scope = scope
         self._clock = clock
         self._steps: list[EvidenceStep] = []
@@ -94,7 +94,7 @@ class EvidenceCollector:
         The live rows decide about the position: what they hold is compared with a replay up to it.
         """
         value = codec.convert_value(
-            dict(self._planner.get("/api/replay/live", **self._asked)), ExportedRows
+            dict(self._planner.get("/api/replay/live", **self._query)), ExportedRows
         )
         if value.version == 0:
             raise CliError(
@@ -106,7 +106,7 @@ class EvidenceCollector:
             self._add_file("events", evidence.encode_event_lines(events))
         with self._record_step("replay"):
             replayed = self._planner.get(
-                "/api/replay/state", **self._asked, as_of_position=value.version
+                "/api/replay/state", **self._query, as_of_position=value.version
             )
             self._add_file("replay", codec.encode_json(dict(replayed)))
         with self._record_step("live_rows"):
@@ -164,7 +164,7 @@ class EvidenceCollector:
         after = 0
         while after < until:
             limit = min(PAGE_EVENTS, until - after)
-            page = self._planner.get(path, **self._asked, after=after, limit=limit)
+            page = self._planner.get(path, **self._query, after=after, limit=limit)
             yield page
             if page["next_after"] <= after:
                 return

@@ -127,8 +127,8 @@ def write_report(output: Path, summary: AuditSummary, audit_results: Sequence[Au
 
 
 def _audit_row(audit_result: AuditResult) -> dict[str, Any]:
-    shown: dict[str, Any] = msgspec.to_builtins(audit_result)
-    return {**shown, "execution_id": int(audit_result.execution_id), "is_ok": audit_result.is_ok}
+    fields: dict[str, Any] = msgspec.to_builtins(audit_result)
+    return {**fields, "execution_id": int(audit_result.execution_id), "is_ok": audit_result.is_ok}
 
 
 def _format_counts(counted: dict[str, int]) -> str:

@@ -79,13 +79,13 @@ def split_shares(
     total = sum(audit.event_count + 1 for audit in audits)
     room = max(1, -(-total // (processes * SHARES_PER_PROCESS)))
     shares: list[list[ExecutionAudit]] = []
-    held = room
+    share_events = room
     for audit in audits:
-        if held >= room:
+        if share_events >= room:
             shares.append([])
-            held = 0
+            share_events = 0
         shares[-1].append(audit)
-        held += audit.event_count + 1
+        share_events += audit.event_count + 1
     return [
         AuditShare(
             tenant_id=whole.tenant_id,

@@ -48,8 +48,8 @@ def is_unmistakable_folder(name: str) -> bool:
 def build_folder_refused_error(name: str) -> CliError:
     """Say that a folder cannot be run, and name the playbooks in it."""
     files = [str(file) for file in sorted(Path(name).glob("*")) if _is_playbook_file(file)]
-    shown = ", or ".join(files[:FILES_NAMED_MAX]) + (", …" if len(files) > FILES_NAMED_MAX else "")
-    way_out = f"noetl run {shown}" if files else "There is no .yaml file in it: name another."
+    names = ", or ".join(files[:FILES_NAMED_MAX]) + (", …" if len(files) > FILES_NAMED_MAX else "")
+    way_out = f"noetl run {names}" if files else "There is no .yaml file in it: name another."
     return _build_unusable_input_error(
         f"{name!r} is a folder, and a run takes the file of one playbook.", way_out
     )

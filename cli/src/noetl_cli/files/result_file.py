@@ -40,9 +40,9 @@ def check_result_file(file: Path) -> None:
             exit_code=ExitCode.USAGE,
         )
     if not file.parent.is_dir() or file.is_dir():
-        what = "is a folder" if file.is_dir() else f"lies in {file.parent}, which is no folder"
+        fault = "is a folder" if file.is_dir() else f"lies in {file.parent}, which is no folder"
         raise CliError(
-            f"{str(file)!r} {what}.",
+            f"{str(file)!r} {fault}.",
             way_out="Name a file in a folder that is there.",
             exit_code=ExitCode.USAGE,
         )

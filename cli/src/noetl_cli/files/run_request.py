@@ -91,14 +91,14 @@ def send_files(planner: PlannerClient, files: list[RunFile]) -> list[dict[str, A
 
 
 def _find_file(text: str) -> RunFile:
-    name, sign, rest = text.partition("=")
+    name, sign, path_text = text.partition("=")
     # A file whose own name has the sign is meant by it.
     is_named = bool(sign) and not Path(text).exists()
-    path = Path(rest if is_named else text)
+    path = Path(path_text if is_named else text)
     if not path.is_file():
-        what = "is a folder" if path.is_dir() else "is not there"
+        fault = "is a folder" if path.is_dir() else "is not there"
         raise _build_unusable_file_error(
-            f"--file {text}: {str(path)!r} {what}.", "--file PATH, or NAME=PATH"
+            f"--file {text}: {str(path)!r} {fault}.", "--file PATH, or NAME=PATH"
         )
     size_bytes = path.stat().st_size
     if size_bytes > FILE_BYTES_MAX:
@@ -111,13 +111,13 @@ def _find_file(text: str) -> RunFile:
     )
 
 
-def _choose_file_name(path: Path, given: str | None) -> str:
+def _choose_file_name(path: Path, given_name: str | None) -> str:
     """Return the name in the execution: the one that is given, the relative path, or the last part.
 
     A playbook names files relatively; an absolute path, or one with `..`, has no place there.
     """
     is_outside = path.is_absolute() or ".." in path.parts
-    name = given if given is not None else path.name if is_outside else path.as_posix()
+    name = given_name if given_name is not None else path.name if is_outside else path.as_posix()
     try:
         checked = normalize_file_path(name)
     except FilePathError as problem:

@@ -160,10 +160,10 @@ def _is_stack_here(environ: dict[str, str], origin: str) -> bool:
     return address is not None and server_origin.parse_origin(address) == origin
 
 
-def _write_bearer(token: str, what: str, way_out: str = _SIGN_IN) -> str:
+def _write_bearer(token: str, label: str, way_out: str = _SIGN_IN) -> str:
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise CliError(
-            f"{what} is no token: it is empty, or has spaces or other characters than ASCII.",
+            f"{label} is no token: it is empty, or has spaces or other characters than ASCII.",
             way_out=way_out,
         )
     return f"Bearer {token}"

@@ -20,8 +20,8 @@ def parse_origin(address: str) -> str:
             way_out="Write it as https://host:port",
             exit_code=ExitCode.USAGE,
         )
-    shown = f"[{host}]" if ":" in host else host
-    return f"{parts.scheme}://{shown}:{port or _PORT_BY_SCHEME[parts.scheme]}"
+    host_text = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{host_text}:{port or _PORT_BY_SCHEME[parts.scheme]}"
 
 
 def is_private_way(address: str) -> bool:

@@ -66,7 +66,7 @@ class LogLine(str):
 
 
 # What the terminal is handed.
-Shown = EventView | StepProgress | LogLine
+RunView = EventView | StepProgress | LogLine
 
 
 class LocalRun:
@@ -75,13 +75,13 @@ class LocalRun:
     def __init__(
         self, run_request: RunRequest, configs: ServiceSettings, history_folder: Path
     ) -> None:
-        self._asked = run_request
+        self._run_request = run_request
         self._configs = configs
-        self._events: queue.Queue[Shown | None] = queue.Queue(EVENTS_WAITING_MAX)
+        self._events: queue.Queue[RunView | None] = queue.Queue(EVENTS_WAITING_MAX)
         self._history_folder = history_folder
         self._history: HistoryWriter | None = None
         self.has_history = True
-        self._begun: Future[ExecutionId] = Future()
+        self._id_future: Future[ExecutionId] = Future()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._system: LocalSystem | None = None
         self._has_left = threading.Event()
@@ -90,8 +90,8 @@ class LocalRun:
     def start(self) -> ExecutionId:
         """Start the services and the execution; raises what keeps them from starting."""
         self._thread.start()
-        size_bytes = sum(file.size_bytes for file in self._asked.files)
-        return self._begun.result(START_S + size_bytes / STORED_BYTES_S)
+        size_bytes = sum(file.size_bytes for file in self._run_request.files)
+        return self._id_future.result(START_S + size_bytes / STORED_BYTES_S)
 
     def events(self, tell: Callable[[str], None]) -> Iterator[EventView | StepProgress | None]:
         """Yield events in order, and None whenever there is time to look at the clock.
@@ -118,19 +118,19 @@ class LocalRun:
         if self._loop is None or self._system is None or not self._thread.is_alive():
             return
         wish = control_requests.request_cancel(
-            self._system.services, self._begun.result(0), "cancelled at the terminal"
+            self._system.services, self._id_future.result(0), "cancelled at the terminal"
         )
         asyncio.run_coroutine_threadsafe(wish, self._loop).result(LOOK_S * 10)
 
     def list_results(self) -> dict[str, Any]:
         """List the results as the API does; for as long as nobody has left."""
-        listed = results.list_step_results(self._get_system().services, self._begun.result(0))
+        listed = results.list_step_results(self._get_system().services, self._id_future.result(0))
         result_list: dict[str, Any] = codec.to_builtins(self._run_on_loop(listed))
         return result_list
 
     def get_result(self, step: str, *, offset: int, limit: int) -> dict[str, Any]:
         """Read a window of a step's result as the API does; raises `CliError`."""
-        services, execution_id = self._get_system().services, self._begun.result(0)
+        services, execution_id = self._get_system().services, self._id_future.result(0)
         window = results.get_step_result(services, execution_id, step, offset=offset, limit=limit)
         result: dict[str, Any] = codec.to_builtins(self._run_on_loop(window))
         return result
@@ -167,15 +167,15 @@ class LocalRun:
         try:
             asyncio.run(self._run_services())
         except BaseException as error:
-            if self._begun.done():
+            if self._id_future.done():
                 raise
-            self._begun.set_exception(error)
+            self._id_future.set_exception(error)
 
     async def _run_services(self) -> None:
         self._loop = asyncio.get_running_loop()
         async with system.open_system(self._configs) as opened, open_task_group() as tasks:
             self._system = opened
-            listens = self._asked.listens_at is not None
+            listens = self._run_request.listens_at is not None
             tasks.create_task(system.run_services(opened, listens=listens))
             try:
                 execution_id = await self._start_execution(opened)
@@ -192,19 +192,22 @@ class LocalRun:
                 opened.process.stop.set()
 
     async def _start_execution(self, opened: LocalSystem) -> ExecutionId:
-        for name, fields in self._asked.credentials.items():
+        for name, fields in self._run_request.credentials.items():
             sealed = PutBody(
                 name=name,
                 type=str(fields.get("type", "generic")),
                 data={key: value for key, value in fields.items() if key != "type"},
             )
             await credentials.keep_credential(opened.services, sealed)
-        for other in self._asked.others:
+        for other in self._run_request.others:
             await _register_playbooks(opened.services, other)
-        playbooks = await _register_playbooks(opened.services, self._asked.source)
-        files = [await _store_file(opened.services, file) for file in self._asked.files]
+        playbooks = await _register_playbooks(opened.services, self._run_request.source)
+        files = [await _store_file(opened.services, file) for file in self._run_request.files]
         body = ExecuteBody(
-            path=playbooks.path, version=playbooks.version, workload=self._asked.inputs, files=files
+            path=playbooks.path,
+            version=playbooks.version,
+            workload=self._run_request.inputs,
+            files=files,
         )
         accepted = await start_requests.execute_playbook(opened.services, body, None)
         for warning in accepted.warnings or ():
@@ -217,7 +220,7 @@ class LocalRun:
                 "warning: states end with a run in this process: it reads from the initial value"
             )
         self._open_history(accepted.execution_id)
-        self._begun.set_result(accepted.execution_id)
+        self._id_future.set_result(accepted.execution_id)
         return accepted.execution_id
 
     async def _follow_events(
@@ -242,10 +245,10 @@ class LocalRun:
                 await self._build_queue_view(view)
 
     async def _follow_logs(self, logs: LogFollower) -> None:
-        async for read in logs.read_chunks():
-            if read is None:
+        async for log_chunk in logs.read_chunks():
+            if log_chunk is None:
                 continue
-            for line in (*view_problem(read), *view_lines(read)):
+            for line in (*view_problem(log_chunk), *view_lines(log_chunk)):
                 await self._build_queue_view(LogLine(format_log_line(codec.to_builtins(line))))
 
     async def _append_history(self, views: list[EventView]) -> None:
@@ -254,7 +257,7 @@ class LocalRun:
             return
         first, last = views[0]["version"], views[-1]["version"]
         page = await self._get_system().services.history.audit.read_stored_events(
-            self._begun.result(0), after_version=first - 1, events_max=last - first + 1
+            self._id_future.result(0), after_version=first - 1, events_max=last - first + 1
         )
         try:
             self._history.append(views, map(history_replay.redact_event, page), version=last)
@@ -275,7 +278,7 @@ class LocalRun:
             f"The history of this run is not kept in {self._history_folder}: {reason}"
         )
 
-    async def _build_queue_view(self, view: Shown | None) -> None:
+    async def _build_queue_view(self, view: RunView | None) -> None:
         while not self._has_left.is_set():
             try:
                 self._events.put_nowait(view)

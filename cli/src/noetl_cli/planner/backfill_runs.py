@@ -66,13 +66,13 @@ class BackfillRuns:
         for attempt in range(1, ATTEMPTS_MAX + 1):
             key = f"{self._key}/{backfill_range.since}/{backfill_range.until}/{attempt}"
             backfill = {"since": backfill_range.since, "until": backfill_range.until}
-            begun = self._planner.post(
+            answer = self._planner.post(
                 "/api/execute",
                 {**self._body, "backfill": backfill},
                 headers={"Idempotency-Key": key},
             )
-            execution_id = str(begun["execution_id"])
-            if not begun["deduplicated"]:
+            execution_id = str(answer["execution_id"])
+            if not answer["deduplicated"]:
                 self.running[execution_id] = backfill_range
                 return
             status = self._get_status(execution_id)

@@ -288,12 +288,12 @@ def check_stack_server() -> None:
         )
 
 
-def _get_stack_url(name: str, what: str, other: str) -> str:
+def _get_stack_url(name: str, store_noun: str, other: str) -> str:
     environ = settings.copy_environment()
     url = _find_stack_urls(environ).get(name)
     if url is None:
         raise CliError(
-            f"No stack with a {what} for your own data runs in "
+            f"No stack with a {store_noun} for your own data runs in "
             f"{settings.choose_home(None, environ=environ)}.",
             way_out=f"Start it with `noetl up`, or {other} {settings.OTHER_HOME}.",
         )

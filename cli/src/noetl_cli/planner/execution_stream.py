@@ -59,12 +59,12 @@ def parse_messages(chunks: Iterable[bytes]) -> Iterator[StreamMessage]:
 
 def _split_lines(chunks: Iterable[bytes]) -> Iterator[str]:
     """Cut at line feeds only: JSON may hold every other line separator that Unicode knows."""
-    rest = b""
+    line_start = b""
     for chunk in chunks:
-        *whole, rest = (rest + chunk).split(b"\n")
+        *whole, line_start = (line_start + chunk).split(b"\n")
         for line in whole:
             yield line.removesuffix(b"\r").decode(errors="replace")
-        if len(rest) > LINE_BYTES_MAX:
+        if len(line_start) > LINE_BYTES_MAX:
             raise LineTooLongError(f"a line of more than {LINE_BYTES_MAX} bytes")
 
 

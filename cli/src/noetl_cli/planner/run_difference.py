@@ -44,7 +44,7 @@ class RunDifference(Struct, frozen=True, kw_only=True):
     steps: list[ComparedStep]
 
 
-_SHOWN = ("execution_id", "path", "playbook_version", "status", "version", "duration")
+_FIELD_NAMES = ("execution_id", "path", "playbook_version", "status", "version", "duration")
 
 
 def compare_runs(moments: Sequence[Answer], results: Sequence[Answer]) -> RunDifference:
@@ -56,8 +56,8 @@ def compare_runs(moments: Sequence[Answer], results: Sequence[Answer]) -> RunDif
         name.replace("_", " ") for name in ("path", "status") if one[name] != other[name]
     ]
     return RunDifference(
-        one={name: one[name] for name in _SHOWN},
-        other={name: other[name] for name in _SHOWN},
+        one={name: one[name] for name in _FIELD_NAMES},
+        other={name: other[name] for name in _FIELD_NAMES},
         is_alike=not (differences or inputs or any(step.differences for step in steps)),
         differences=differences,
         inputs=inputs,
@@ -101,19 +101,19 @@ def _compare_steps(moments: Sequence[Answer], results: Sequence[Answer]) -> list
 def _list_step_differences(one: Answer | None, other: Answer | None) -> list[str]:
     if one is None or other is None:
         return ["only in the second run" if one is None else "only in the first run"]
-    found = []
+    differences = []
     if one["status"] != other["status"]:
-        found.append("status")
+        differences.append("status")
     if not _is_same(one["error"], other["error"]):
-        found.append("error")
-    found += [
+        differences.append("error")
+    differences += [
         f"{name}: {one[name]}, {other[name]}"
         for name in ("runs", "retries")
         if one[name] != other[name]
     ]
     if one["came_from"] != other["came_from"]:
-        found.append("came from")
-    return found
+        differences.append("came from")
+    return differences
 
 
 def _list_result_differences(one: Answer | None, other: Answer | None) -> list[str]:

@@ -48,11 +48,11 @@ def _probe_walls() -> dict[str, str]:
         path = Path(folder, "own")
         path.mkdir()
         bounds = msgspec.json.encode({"write": [str(path)]}).decode()
-        done = subprocess.run(  # noqa: S603 - it is the program that confines tasks
+        process = subprocess.run(  # noqa: S603 - it is the program that confines tasks
             [sys.executable, "-I", "-m", PROGRAM, bounds, "--describe"],
             capture_output=True,
             check=True,
             cwd=path,
             timeout=_PROBE_S,
         )
-    return msgspec.json.decode(done.stdout, type=dict[str, str])
+    return msgspec.json.decode(process.stdout, type=dict[str, str])

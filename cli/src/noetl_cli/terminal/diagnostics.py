@@ -21,15 +21,15 @@ SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 EXCERPT_CHARACTERS_MAX = 120
 EXCERPT_BEFORE_MAX = 90
 
-Found = Sequence[tuple[str, Problem]]
+FileProblems = Sequence[tuple[str, Problem]]
 
 
-def format_text_lines(file_problems: Found) -> list[str]:
+def format_text_lines(file_problems: FileProblems) -> list[str]:
     """Write `file:line:column: severity code path: message (hint)`."""
     return [escape_line(format_problem(problem, file=file)) for file, problem in file_problems]
 
 
-def format_github_lines(file_problems: Found) -> list[str]:
+def format_github_lines(file_problems: FileProblems) -> list[str]:
     """Write workflow commands that annotate a pull request."""
     return [
         f"::{problem.severity} file={_escape_property(file)},line={problem.line},"
@@ -39,7 +39,7 @@ def format_github_lines(file_problems: Found) -> list[str]:
     ]
 
 
-def build_json_values(file_problems: Found) -> list[dict[str, Any]]:
+def build_json_values(file_problems: FileProblems) -> list[dict[str, Any]]:
     """Build one value for each problem."""
     return [
         {"file": file, **{name: getattr(problem, name) for name in problem.__struct_fields__}}
@@ -47,7 +47,7 @@ def build_json_values(file_problems: Found) -> list[dict[str, Any]]:
     ]
 
 
-def show_diagnostics(file_problems: Found, sources: Mapping[str, str]) -> None:
+def show_diagnostics(file_problems: FileProblems, sources: Mapping[str, str]) -> None:
     """Show each problem with its line of the source and a caret below the place."""
     out = terminal_output.open_console()
     lines = {name: text.splitlines() for name, text in sources.items()}
@@ -73,16 +73,16 @@ def _cut_excerpt(lines: list[str], problem: Problem) -> list[str]:
         return []
     start = max(0, problem.column - 1 - EXCERPT_BEFORE_MAX)
     # One character for each, so that the caret stays under its place.
-    shown = lines[problem.line - 1][start : start + EXCERPT_CHARACTERS_MAX]
-    shown = "".join(item if item.isprintable() else " " for item in shown)
+    excerpt = lines[problem.line - 1][start : start + EXCERPT_CHARACTERS_MAX]
+    excerpt = "".join(item if item.isprintable() else " " for item in excerpt)
     margin = " " * len(str(problem.line))
     return [
-        f" {problem.line} | {shown}",
+        f" {problem.line} | {excerpt}",
         f" {margin} | {' ' * (problem.column - 1 - start)}^",
     ]
 
 
-def build_sarif_log(file_problems: Found) -> dict[str, Any]:
+def build_sarif_log(file_problems: FileProblems) -> dict[str, Any]:
     """Build a SARIF 2.1.0 log of one run; its rules are all codes, found or not."""
     return {
         "$schema": SARIF_SCHEMA,

@@ -244,8 +244,8 @@ def choose_display(execution_id: str, *, as_json: bool, is_aside: bool = False) 
 
 def format_progress(meter: LoopMeter) -> str:
     """Write how far a loop is, such as `41,350/50,000 rows  1,210/s  3 retries  ETA 0:07`."""
-    seen = meter.done + meter.failed
-    parts = [f"{seen:,}" + (f"/{meter.total:,}" if meter.total is not None else "")]
+    ended_count = meter.done + meter.failed
+    parts = [f"{ended_count:,}" + (f"/{meter.total:,}" if meter.total is not None else "")]
     parts[0] += f" {meter.unit}"
     rate, eta_s = meter.compute_units_per_s(), meter.compute_seconds_left()
     if rate is not None:
@@ -286,7 +286,7 @@ def _list_spark_work(spark: SparkProgress) -> list[str]:
         (spark.shuffle_bytes, "shuffled"),
         (spark.spill_bytes, "spilled"),
     )
-    parts += [f"{_format_size(size)} {what}" for size, what in amounts if size]
+    parts += [f"{_format_size(size)} {verb}" for size, verb in amounts if size]
     if spark.skew is not None:
         skew = spark.skew
         text = f"task {skew.task} of stage {skew.stage} runs {skew.times:g} times the median"
@@ -299,6 +299,6 @@ def _format_size(size: int) -> str:
 
 
 def _format_duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, remainder_s = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{hours}:{minutes:02}:{remainder_s:02}" if hours else f"{minutes}:{remainder_s:02}"

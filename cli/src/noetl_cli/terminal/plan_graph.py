@@ -11,19 +11,19 @@ def format_tree_lines(outline: Outline) -> Iterator[str]:
     """Write the steps below those that lead to them; a step that stands above is only named."""
     yield f"{outline.path}: {_format_count(len(outline.steps), 'step')}, begins at {outline.entry}"
     by_name = {step.step: step for step in outline.steps}
-    shown: set[str] = set()
-    yield from _format_branch_lines(by_name, outline.entry, shown)
+    shown_names: set[str] = set()
+    yield from _format_branch_lines(by_name, outline.entry, shown_names)
     for name in outline.unreachable:
-        if name not in shown:
+        if name not in shown_names:
             yield ""
             yield "cannot be reached:"
-            yield from _format_branch_lines(by_name, name, shown)
+            yield from _format_branch_lines(by_name, name, shown_names)
     yield ""
     yield from _format_summary_lines(outline)
 
 
 def _format_branch_lines(
-    by_name: dict[str, PlanStep], first: str, shown: set[str]
+    by_name: dict[str, PlanStep], first: str, shown_names: set[str]
 ) -> Iterator[str]:
     """Walk depth first without recursion: a workflow may be two thousand steps deep."""
     waiting: list[tuple[str, PlanArc | None, str]] = [(first, None, "")]
@@ -32,10 +32,10 @@ def _format_branch_lines(
         lead = "" if arc is None else "-> "
         label = _format_arc_label(arc)
         step = by_name.get(name)
-        if step is None or name in shown:
+        if step is None or name in shown_names:
             yield f"{indent}{lead}{name}{label} (above)"
             continue
-        shown.add(name)
+        shown_names.add(name)
         yield f"{indent}{lead}{name}{label}: {', '.join(step.tools)}{_list_step_marks(step)}"
         for detail in _list_step_details(step):
             yield f"{indent}     {detail}"
@@ -124,5 +124,5 @@ def _escape_label(text: str) -> str:
     return "".join(marks.get(item, item) for item in text)
 
 
-def _format_count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def _format_count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -238,9 +238,9 @@ class ProgressTracker:
             case CommandParked(step=step, wait=MessageWait() as wait):
                 return [ProgressNote(text=self._format_awaited(step, wait, at))]
             case CallDone(step=step, notes=notes, tries=tries) if notes or tries:
-                shown = [format_try(codec.to_builtins(item), step=step) for item in tries]
+                try_texts = [format_try(codec.to_builtins(item), step=step) for item in tries]
                 return [
-                    *(ProgressNote(text=f"{step}: {text}") for text in shown),
+                    *(ProgressNote(text=f"{step}: {text}") for text in try_texts),
                     *(ProgressNote(text=f"{step}: note {describe_note(note)}") for note in notes),
                 ]
             case StepExit(step=step, status=RunStatus.SKIPPED):
@@ -312,8 +312,8 @@ class ProgressTracker:
                     meter.frames += 1
                     self._count_retry(meter.run_id, _count_retries(event.metrics))
                     meter.record_progress(at)
-                what = f"{event.step}: frame {event.frame_id}: {failed} of {rows} rows"
-                return [_build_failure_note(what, error)]
+                label = f"{event.step}: frame {event.frame_id}: {failed} of {rows} rows"
+                return [_build_failure_note(label, error)]
             case _:
                 pass
         return []
@@ -363,8 +363,8 @@ def format_awaited_message(
     step: str, mode: str, *, title: str | None, until: str | None, command: str, since: str = ""
 ) -> str:
     """Write which message a step waits for, until when, and the command that sends it."""
-    what = {"approval": "an approval", "signal": "a signal"}.get(mode, f"a {mode}")
-    parts = [f"{step}: waits for {what}" + (f" ({title})" if title else "")]
+    noun = {"approval": "an approval", "signal": "a signal"}.get(mode, f"a {mode}")
+    parts = [f"{step}: waits for {noun}" + (f" ({title})" if title else "")]
     parts += [f"since {since}"] if since else []
     parts += [f"until {until}"] if until else []
     return ", ".join(parts) + (f": {command}" if command else "")
@@ -389,9 +389,9 @@ def _count_retries(metrics: dict[str, Any]) -> int:
     return retries if isinstance(retries, int) else 0
 
 
-def _build_failure_note(what: str, error: ErrorObject) -> ProgressNote:
+def _build_failure_note(label: str, error: ErrorObject) -> ProgressNote:
     return ProgressNote(
-        text=f"{what} failed: {format_error(codec.to_builtins(error))}", is_failure=True
+        text=f"{label} failed: {format_error(codec.to_builtins(error))}", is_failure=True
     )
 
 

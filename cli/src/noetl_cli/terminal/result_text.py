@@ -88,13 +88,13 @@ def _drop_repeated_columns(rows: list[Row]) -> list[Row]:
         group, dot, field = name.partition(".")
         if dot:
             groups.setdefault(group, {})[field] = [row.get(name) for row in rows]
-    seen: set[bytes] = set()
+    encoded_groups: set[bytes] = set()
     repeated: set[str] = set()
     for group, columns in groups.items():
         values = codec.encode_json(columns)
-        if values in seen:
+        if values in encoded_groups:
             repeated.add(group)
-        seen.add(values)
+        encoded_groups.add(values)
     return [
         {name: value for name, value in row.items() if name.partition(".")[0] not in repeated}
         for row in rows
@@ -134,27 +134,27 @@ def _print_table(console: Console, result: StepResult, rows: list[dict[str, Any]
         kind = f"\n{type_by_name[name]}" if name in type_by_name else ""
         head = Text(terminal_output.flatten_text(name) + terminal_output.escape_controls(kind))
         table.add_column(head, justify="right" if numbers else "left", overflow="fold")
-    shown = rows[:ROWS_SHOWN_MAX]
-    texts = [[_format_cell(row.get(name)) for name in names[:COLUMNS_SHOWN_MAX]] for row in shown]
+    page = rows[:ROWS_SHOWN_MAX]
+    texts = [[_format_cell(row.get(name)) for name in names[:COLUMNS_SHOWN_MAX]] for row in page]
     for row in texts:
         table.add_row(*(Text(_shorten_cell(text)) for text in row))
     console.print(table, soft_wrap=False)
     return [
-        *_list_row_cuts(result, shown=len(shown), known=len(rows)),
+        *_list_row_cuts(result, shown_count=len(page), read_count=len(rows)),
         *_list_table_cuts(texts, columns=len(names)),
     ]
 
 
-def _list_row_cuts(result: StepResult, *, shown: int, known: int) -> Iterator[str]:
-    """Say which rows are not shown; `known` counts those that were read."""
+def _list_row_cuts(result: StepResult, *, shown_count: int, read_count: int) -> Iterator[str]:
+    """Say which rows are not shown; `read_count` counts those that were read."""
     items = len(find_result_rows(result.data) or ())
     total = items if result.total is None else result.total
-    if known != items:
+    if read_count != items:
         # Each item of a loop gave a table.
-        if shown < known or items < total:
-            yield f"{shown:,} rows of the first {items:,} of {total:,} items are shown"
-    elif shown < total:
-        yield f"{shown:,} of {total:,} rows are shown"
+        if shown_count < read_count or items < total:
+            yield f"{shown_count:,} rows of the first {items:,} of {total:,} items are shown"
+    elif shown_count < total:
+        yield f"{shown_count:,} of {total:,} rows are shown"
 
 
 def _list_table_cuts(texts: list[list[str]], *, columns: int) -> Iterator[str]:
@@ -167,8 +167,8 @@ def _list_table_cuts(texts: list[list[str]], *, columns: int) -> Iterator[str]:
 def _print_tree(console: Console, result: StepResult) -> list[str]:
     tree = Tree(Text(_format_result_title(result), style="bold"))
     growth = _BoundedTree()
-    shown = result.error if result.error is not None else drop_repeated_commands(result.data)
-    growth.add_value(tree, shown, depth=1)
+    value = result.error if result.error is not None else drop_repeated_commands(result.data)
+    growth.add_value(tree, value, depth=1)
     console.print(tree, soft_wrap=False)
     cuts = ["values that are long, deep or many are cut (…)"] if growth.is_cut else []
     total = len(find_result_rows(result.data) or ())

@@ -47,14 +47,14 @@ class WatchTimeoutError(Exception):
 def watch_execution(watch_request: WatchRequest) -> ExitCode:
     """Show progress until the end; return the exit code that the outcome deserves."""
     tracker = ProgressTracker(answering=watch_request.answering)
-    shown = display.choose_display(
+    screen = display.choose_display(
         watch_request.execution_id, as_json=watch_request.as_json, is_aside=watch_request.is_aside
     )
     deadline = (
         None if watch_request.timeout_s is None else time.monotonic() + watch_request.timeout_s
     )
     try:
-        is_cancelled = _show_events(watch_request, tracker, shown, deadline)
+        is_cancelled = _show_events(watch_request, tracker, screen, deadline)
     except WatchTimeoutError:
         goes_on = (
             f"it goes on. Watch it again: {watch_request.attach}"
@@ -113,38 +113,38 @@ def print_conclusion(
 
 
 def _show_events(
-    watch_request: WatchRequest, tracker: ProgressTracker, shown: Display, deadline: float | None
+    watch_request: WatchRequest, tracker: ProgressTracker, screen: Display, deadline: float | None
 ) -> bool:
     """Feed events until the end; return whether a person has cancelled on the way."""
     is_cancelled = False
-    with shown:
-        source = watch_request.events(shown.show_notice)
+    with screen:
+        source = watch_request.events(screen.show_notice)
         while not tracker.is_over:
             try:
                 view = next(source)
                 if isinstance(view, StepProgress):
-                    shown.show_progress(view)
+                    screen.show_progress(view)
                 elif view is not None:
-                    shown.show_event(view, tracker.count_event(view), tracker)
+                    screen.show_event(view, tracker.count_event(view), tracker)
                 if deadline is not None and time.monotonic() > deadline and not tracker.is_over:
                     raise WatchTimeoutError
             except StopIteration:
                 break
             except KeyboardInterrupt:
-                if is_cancelled or not _has_confirmed_cancel(watch_request, shown):
+                if is_cancelled or not _has_confirmed_cancel(watch_request, screen):
                     break
                 is_cancelled = True
                 watch_request.cancel()
-                shown.show_notice("cancelling; waiting for work in flight to stop")
-                source = watch_request.events(shown.show_notice)
+                screen.show_notice("cancelling; waiting for work in flight to stop")
+                source = watch_request.events(screen.show_notice)
     return is_cancelled
 
 
-def _has_confirmed_cancel(watch_request: WatchRequest, shown: Display) -> bool:
+def _has_confirmed_cancel(watch_request: WatchRequest, screen: Display) -> bool:
     """Give a person who pressed Ctrl-C the time to press it again."""
     if not watch_request.attach:
         return True
-    shown.show_notice(
+    screen.show_notice(
         f"detaching; Ctrl-C again within {SECOND_THOUGHT_S:g} s cancels the execution"
     )
     try:

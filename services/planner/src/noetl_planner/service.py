@@ -125,7 +125,7 @@ class ShardPlanner:
             return False
         try:
             await self._store_payloads(decided)
-            await self._append_decisions([decided], begun=request, latest=latest)
+            await self._append_decisions([decided], start_request=request, latest=latest)
         except NoetlError as failure:
             log.info(
                 "start request published instead of decided here",
@@ -258,7 +258,7 @@ class ShardPlanner:
         self,
         decided: list[ExecutionDecision],
         *,
-        begun: Request | None = None,
+        start_request: Request | None = None,
         latest: CatalogId | None = None,
     ) -> None:
         shared = self._shared
@@ -281,9 +281,9 @@ class ShardPlanner:
                     for decision in decided
                     for request in fact_intake.list_settled_requests(decision.work.batches)
                 ]
-                if begun is None
+                if start_request is None
                 else [],
-                begun=begun,
+                begun=start_request,
                 latest=latest,
                 publish_lease_s=shared.bounds.publish_lease_s,
                 states=[change for decision in decided for change in _list_state_changes(decision)],
@@ -344,7 +344,7 @@ class ShardPlanner:
         if self._states.put_state_back(execution_decision.state):
             self._wakeups.set_wakeup(execution_decision.state, execution_decision.decision.wake_at)
         await pass_failpoint(Failpoint.PLANNER_ACK_BEFORE)
-        if not execution_decision.work.rest:
+        if not execution_decision.work.later_batches:
             for delivery in execution_decision.work.deliveries:
                 await delivery.ack()
             await self._bury_refused(execution_decision.work.in_part)

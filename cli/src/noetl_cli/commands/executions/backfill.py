@@ -96,14 +96,14 @@ class _RangeProgress:
     def show_end(self, end: RangeEnd) -> None:
         self._count += 1
         if self._as_json:
-            shown = {
+            record = {
                 "since": end.range.since,
                 "until": end.range.until,
                 "status": str(end.status),
                 "execution_id": end.execution_id,
                 "was_done": end.was_done,
             }
-            terminal_output.print_json(shown)
+            terminal_output.print_json(record)
             return
         before = " before" if end.was_done else ""
         terminal_output.print_line(
@@ -121,16 +121,17 @@ class _RangeProgress:
         failed = [end for end in runs.ended if end.status is not ExecutionStatus.COMPLETED]
         for end in failed:
             terminal_output.print_note(f"See why: noetl status {end.execution_id}")
-        left = self._total - self._count
+        pending_count = self._total - self._count
         terminal_output.print_note(
-            f"{len(failed)} failed, {left} not begun. The same command begins both again."
+            f"{len(failed)} failed, {pending_count} not begun. The same command begins both again."
         )
 
     def note_repeated(self, runs: BackfillRuns) -> None:
-        done = sum(end.was_done for end in runs.ended)
-        if done:
+        earlier_count = sum(end.was_done for end in runs.ended)
+        if earlier_count:
             terminal_output.print_note(
-                f"{done} of {self._total} ranges were done before: --name NAME runs them again."
+                f"{earlier_count} of {self._total} ranges were done before: "
+                "--name NAME runs them again."
             )
 
 

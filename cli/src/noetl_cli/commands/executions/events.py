@@ -12,7 +12,7 @@ from noetl_cli.planner import client
 from noetl_cli.terminal.progress_tracker import describe_note, format_attempts, format_error
 
 PAGE = 500
-_SHOWN = ("frame_id", "command_id", "item_index", "row_count", "worker_id", "reason")
+_DETAIL_NAMES = ("frame_id", "command_id", "item_index", "row_count", "worker_id", "reason")
 
 
 def events(
@@ -53,7 +53,7 @@ def _print_event(execution_id: str, view: dict[str, Any], *, as_json: bool) -> N
 def format_event(view: dict[str, Any]) -> str:
     """Write an event for people."""
     context = view["context"]
-    details = [f"{name}={context[name]}" for name in _SHOWN if context.get(name) is not None]
+    details = [f"{name}={context[name]}" for name in _DETAIL_NAMES if context.get(name) is not None]
     if view["error"]:
         details.append(f"error={format_error(view['error'])}")
     if view.get("actor"):

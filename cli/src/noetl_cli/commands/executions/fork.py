@@ -53,7 +53,7 @@ def fork(  # noqa: PLR0913 - one parameter for each option of the command line
     headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
     address = f"/api/executions/{client.escape_segment(execution_id)}/fork"
     with client.open_client(server) as planner:
-        begun = planner.post(address, body, headers=headers)
+        answer = planner.post(address, body, headers=headers)
         run.watch_or_announce(
-            begun, planner, chosen_output, follow=follow, timeout_s=timeout_s, as_json=as_json
+            answer, planner, chosen_output, follow=follow, timeout_s=timeout_s, as_json=as_json
         )

@@ -98,11 +98,11 @@ class _ItemPages:
         id_, step = client.escape_segment(self._execution_id), client.escape_segment(self._step)
         count = 0
         while count_max is None or count < count_max:
-            left = PAGE_MAX if count_max is None else min(PAGE_MAX, count_max - count)
+            page_size = PAGE_MAX if count_max is None else min(PAGE_MAX, count_max - count)
             self._page = self._planner.get(
                 f"/api/executions/{id_}/items/{step}",
                 after=self._after,
-                limit=left,
+                limit=page_size,
                 **self._query,
             )
             yield from self._page["items"]
@@ -146,9 +146,9 @@ def _get_only_loop(planner: PlannerClient, execution_id: str) -> str:
     names = sorted({loop["step"] for loop in answer["loops"] if loop["mode"] != "reduce"})
     if len(names) == 1:
         return str(names[0])
-    what = f"there are loops of {', '.join(names)}" if names else "no loop of it began"
+    loops_text = f"there are loops of {', '.join(names)}" if names else "no loop of it began"
     raise CliError(
-        f"Which loop is meant is not clear: {what}.",
+        f"Which loop is meant is not clear: {loops_text}.",
         way_out=f"noetl items {execution_id} STEP" if names else f"noetl status {execution_id}",
         exit_code=ExitCode.USAGE,
     )

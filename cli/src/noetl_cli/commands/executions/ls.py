@@ -125,8 +125,8 @@ class _ExecutionPages:
     def note_left_out(self) -> None:
         """Say what is not in the list."""
         if self._tests:
-            what = "test of a credential is" if self._tests == 1 else "tests of credentials are"
-            terminal_output.print_note(f"{self._tests:,} {what} left out: --all lists them.")
+            text = "test of a credential is" if self._tests == 1 else "tests of credentials are"
+            terminal_output.print_note(f"{self._tests:,} {text} left out: --all lists them.")
         if self._is_cut:
             terminal_output.print_note(
                 f"Only the newest {_READ_MAX:,} executions were looked at, most of them tests of "

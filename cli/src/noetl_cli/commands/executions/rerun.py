@@ -56,12 +56,12 @@ def rerun(  # noqa: PLR0913 - one parameter for each option of the command line
     headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
     address = f"/api/executions/{client.escape_segment(execution_id)}/rerun"
     with client.open_client(server) as planner:
-        begun = planner.post(address, body, headers=headers)
+        answer = planner.post(address, body, headers=headers)
         if failed:
             terminal_output.print_note(
-                f"step {begun['step']}: {begun['items_to_run']:,} items run again, "
-                f"{begun['units_taken']:,} results are taken over"
+                f"step {answer['step']}: {answer['items_to_run']:,} items run again, "
+                f"{answer['units_taken']:,} results are taken over"
             )
         run.watch_or_announce(
-            begun, planner, chosen_output, follow=follow, timeout_s=timeout_s, as_json=as_json
+            answer, planner, chosen_output, follow=follow, timeout_s=timeout_s, as_json=as_json
         )

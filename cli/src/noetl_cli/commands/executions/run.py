@@ -145,21 +145,23 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
     file = Path(playbook) if playbook and command_inputs.looks_like_file(playbook) else None
     # What is wrong with a file shows before any server is asked.
     text = None if file is None else register.read_checked_file(file)
-    taken = run_request.find_files(files or [])
+    run_files = run_request.find_files(files or [])
     called = {
         path: register.read_checked_file(path)
         for path in command_inputs.list_playbook_files(others or [])
     }
     if runtime is Runtime.LOCAL:
-        asked = RunRequest(
+        local_run = RunRequest(
             source=text or PlaybookFile(text=""),
             others=list(called.values()),
             listens_at=listen,
             inputs=inputs,
             credentials=command_inputs.read_credentials(credentials),
-            files=taken,
+            files=run_files,
         )
-        raise typer.Exit(_run_locally(asked, chosen_output, timeout_s=timeout_s, as_json=as_json))
+        raise typer.Exit(
+            _run_locally(local_run, chosen_output, timeout_s=timeout_s, as_json=as_json)
+        )
     _check_registration(text, called, file=file, is_registered=is_registered)
     with client.open_client(server) as planner:
         if attach is not None:
@@ -175,15 +177,15 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
                 body = _register_files(planner, {**called, file: text}, file=file)
         body |= {"workload": inputs, "pool": pool, "priority": priority}
         # Planners of before do not know files.
-        body |= {"files": run_request.send_files(planner, taken)} if taken else {}
-        begun = _start_execution(planner, body, key=idempotency_key)
+        body |= {"files": run_request.send_files(planner, run_files)} if run_files else {}
+        answer = _start_execution(planner, body, key=idempotency_key)
         watch_or_announce(
-            begun, planner, chosen_output, follow=follow, timeout_s=timeout_s, as_json=as_json
+            answer, planner, chosen_output, follow=follow, timeout_s=timeout_s, as_json=as_json
         )
 
 
 def watch_or_announce(
-    begun: dict[str, Any],
+    answer: dict[str, Any],
     planner: PlannerClient,
     result_output: ResultOutput,
     *,
@@ -193,19 +195,19 @@ def watch_or_announce(
 ) -> None:
     """Watch an accepted execution to its end, or say how to; raises `typer.Exit` at the end."""
     if follow:
-        _announce_start(begun)
-        execution_id = begun["execution_id"]
+        _announce_start(answer)
+        execution_id = answer["execution_id"]
         raise typer.Exit(
             _watch_execution(
                 planner, execution_id, result_output, timeout_s=timeout_s, as_json=as_json
             )
         )
     if as_json:
-        terminal_output.print_json(begun)
+        terminal_output.print_json(answer)
     else:
-        show_warnings(begun.get("warnings", []))
-        terminal_output.print_line(begun["execution_id"])
-        terminal_output.print_note(f"Watch it: noetl run --attach {begun['execution_id']}")
+        show_warnings(answer.get("warnings", []))
+        terminal_output.print_line(answer["execution_id"])
+        terminal_output.print_note(f"Watch it: noetl run --attach {answer['execution_id']}")
 
 
 def _check_usage(
@@ -278,14 +280,14 @@ def _start_execution(
     headers = {} if key is None else {"Idempotency-Key": key}
     fields = {name: value for name, value in body.items() if value is not None}
     try:
-        begun: dict[str, Any] = planner.post("/api/execute", fields, headers=headers)
+        answer: dict[str, Any] = planner.post("/api/execute", fields, headers=headers)
     except PlannerRefusal as refusal:
         if refusal.status == HTTPStatus.NOT_FOUND and command_inputs.is_folder(
             body.get("path") or ""
         ):
             raise command_inputs.build_folder_refused_error(body["path"]) from refusal
         raise
-    return begun
+    return answer
 
 
 def _run_locally(
@@ -317,13 +319,13 @@ def _run_locally(
         )
 
 
-def _announce_start(begun: dict[str, Any]) -> None:
-    again = ", which this key began before" if begun["deduplicated"] else ""
+def _announce_start(answer: dict[str, Any]) -> None:
+    again = ", which this key began before" if answer["deduplicated"] else ""
     terminal_output.print_note(
-        f"execution {begun['execution_id']} of {begun['path']} "
-        f"{terminal_output.format_version(begun['version'])}{again}"
+        f"execution {answer['execution_id']} of {answer['path']} "
+        f"{terminal_output.format_version(answer['version'])}{again}"
     )
-    show_warnings(begun.get("warnings", []))
+    show_warnings(answer.get("warnings", []))
 
 
 def show_warnings(warnings: list[str]) -> None:

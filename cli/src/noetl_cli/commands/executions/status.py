@@ -31,13 +31,13 @@ def status(
     with client.open_client(server) as planner:
         answer = planner.get(f"{address}/status")
         steps = planner.get(f"{address}/steps", limit=STEPS_MAX)
-        begun = planner.get(f"{address}/events", limit=1)["events"]
+        first_events = planner.get(f"{address}/events", limit=1)["events"]
     if as_json:
         terminal_output.print_json(
             {**answer, "steps": steps["steps"], "has_more_steps": steps["has_more"]}
         )
         return
-    for line in [*format_status_lines(answer), *_format_asker_lines(begun)]:
+    for line in [*format_status_lines(answer), *_format_asker_lines(first_events)]:
         terminal_output.print_line(terminal_output.flatten_text(line))
     _show_steps(steps)
     for line in error_text.format_error_lines(answer["error"]) if answer["error"] else ():
@@ -86,9 +86,9 @@ def _format_step_row(run: dict[str, Any]) -> tuple[str, ...]:
     return run["step"], run["status"], f"{run['duration']:.2f}", ", ".join(filter(None, parts))
 
 
-def _format_asker_lines(begun: list[dict[str, Any]]) -> list[str]:
+def _format_asker_lines(first_events: list[dict[str, Any]]) -> list[str]:
     """Name who asked for the execution, by its first event."""
-    actor = begun[0].get("actor") if begun else None
+    actor = first_events[0].get("actor") if first_events else None
     return [f"asked for by {administration_log.format_actor(actor)}"] if actor else []
 
 
@@ -154,12 +154,12 @@ def _format_loop_line(
     stage = stage_by_id.get(loop["stage_id"] or "")
     if stage is not None and stage["frames"]:
         failed = f", {stage['rows_failed']:,} failed" if stage["rows_failed"] else ""
-        done = f"{stage['rows']:,} rows in {stage['frames']:,} frames{failed}"
+        progress_text = f"{stage['rows']:,} rows in {stage['frames']:,} frames{failed}"
     else:
         total = f"/{loop['total']:,}" if loop["total"] else ""
         failed = f", {loop['failed']:,} failed" if loop["failed"] else ""
-        done = f"{loop['done']:,}{total} items{failed}"
+        progress_text = f"{loop['done']:,}{total} items{failed}"
     # What runs when an execution ends is called off; no event of the loop's own says so.
     is_called_off = is_ended and loop["status"] == RunStatus.RUNNING
     status = RunStatus.CANCELLED if is_called_off else loop["status"]
-    return f"  {loop['step']}: {status}  {done}"
+    return f"  {loop['step']}: {status}  {progress_text}"

@@ -217,12 +217,12 @@ def _act_on_letters(
             terminal_output.print_note(
                 f"The first {LETTERS_MAX:,} are taken; there are more: call this again."
             )
-    done: list[int] = []
+    settled_sequences: list[int] = []
     with client.open_client(address) as planner:
         for sequence in chosen:
             planner.post(f"/api/dead-letters/{sequence}/{action}", body)
-            done.append(sequence)
-    return done
+            settled_sequences.append(sequence)
+    return settled_sequences
 
 
 def _indent_json(message: Any) -> str:

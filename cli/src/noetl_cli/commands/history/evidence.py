@@ -95,7 +95,7 @@ def export_evidence(
 def _print_dossier(
     file: Path, seal: DossierSeal, sealed: str, findings: list[ChainFinding], *, as_json: bool
 ) -> None:
-    shown = {
+    summary = {
         "file": str(file),
         "head": seal.head,
         "seal": codec.digest_hex(sealed.encode()),
@@ -103,11 +103,11 @@ def _print_dossier(
         "findings": findings,
     }
     if as_json:
-        terminal_output.print_json(shown)
+        terminal_output.print_json(summary)
         return
     terminal_output.print_line(f"{file}: open it in a browser.")
     terminal_output.print_line(f"  head  version {seal.head.version}, {seal.head.checksum}")
-    terminal_output.print_line(f"  seal  {shown['seal']}")
+    terminal_output.print_line(f"  seal  {summary['seal']}")
     for text in seal.left_out:
         terminal_output.print_line(f"  not in it: {text}")
     for finding in findings:

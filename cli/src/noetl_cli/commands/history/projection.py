@@ -269,11 +269,11 @@ async def _rebuild_executions(
             if shard is not None and ids.find_shard(execution_id, shard_count) != shard:
                 continue
             with show_spinner(f"Rebuilding execution {execution_id}", is_quiet=as_json):
-                done = await rebuilding.rebuild_execution(execution_id)
+                result = await rebuilding.rebuild_execution(execution_id)
             # Projectors that keep lineage tell it again; what says the same is not sent again.
             await lineage.forget_lineage(execution_id)
-            total, different = total + 1, different + bool(done.differences)
-            _show_rebuilt(done, as_json=as_json)
+            total, different = total + 1, different + bool(result.differences)
+            _show_rebuilt(result, as_json=as_json)
         orphans = [] if named or shard is not None else await rebuilding.drop_orphans()
     for execution_id in orphans:
         terminal_output.print_note(f"{execution_id}  is not in the ledger: its rows are removed")
@@ -317,15 +317,15 @@ async def _list_chosen_ids(
         after = page[-1].execution_id
 
 
-def _show_rebuilt(done: RebuildResult, *, as_json: bool) -> None:
+def _show_rebuilt(result: RebuildResult, *, as_json: bool) -> None:
     if as_json:
-        terminal_output.print_json(done)
+        terminal_output.print_json(result)
         return
     outcome = {None: "stood at another version before", 0: "as before"}.get(
-        done.differences, f"{done.differences} values differed"
+        result.differences, f"{result.differences} values differed"
     )
     terminal_output.print_line(
-        f"{done.execution_id}  version {done.version}, {done.rows} rows, {outcome}"
+        f"{result.execution_id}  version {result.version}, {result.rows} rows, {outcome}"
     )
 
 

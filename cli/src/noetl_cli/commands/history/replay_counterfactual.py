@@ -66,7 +66,7 @@ def decide_counterfactual(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _print_report(found: dict[str, Any]) -> None:
+def _print_report(report: dict[str, Any]) -> None:
     rows = [
         (
             f"{'' if step['is_equal'] else '* '}{_name_activation(step)}",
@@ -74,17 +74,17 @@ def _print_report(found: dict[str, Any]) -> None:
             _describe_end(step["decided"], missing=_UNDECIDED if step["basis"] else "-"),
             _BASES.get(step["basis"] or "", ""),
         )
-        for step in found["steps"]
+        for step in report["steps"]
     ]
     terminal_output.print_rows(_HEADS, rows, nothing="no step ended")
-    terminal_output.print_line(_describe_verdict(found))
+    terminal_output.print_line(_describe_verdict(report))
 
 
-def _describe_verdict(found: dict[str, Any]) -> str:
-    then, now = found["recorded_status"], found["decided_status"].lower()
-    if not found["is_equal"]:
+def _describe_verdict(report: dict[str, Any]) -> str:
+    then, now = report["recorded_status"], report["decided_status"].lower()
+    if not report["is_equal"]:
         return f"{then}, and would be {now}; * marks what differs"
-    is_assumed = any(step["basis"] == "assumed" for step in found["steps"])
+    is_assumed = any(step["basis"] == "assumed" for step in report["steps"])
     provided = ", if the other work comes to the same" if is_assumed else ""
     return f"{then}, and so it would be: every decision is the same{provided}"
 

@@ -61,8 +61,8 @@ def hold_history(
     """Keep a history in the ledger; a hold overrides every retention policy."""
     body = _build_hold(execution_id, everything=everything, reason=reason, who=who)
     with client.open_client(server, tenant=tenant, organization=organization) as planner:
-        held = planner.post("/api/retention/holds", {**body, **client.get_owner(planner)})
-    _show_hold(held, "is held", as_json=as_json)
+        hold = planner.post("/api/retention/holds", {**body, **client.get_owner(planner)})
+    _show_hold(hold, "is held", as_json=as_json)
 
 
 @app.command("release")
@@ -81,8 +81,8 @@ def release_hold(
     body = _build_hold(execution_id, everything=everything, reason=reason, who=who)
     with client.open_client(server, tenant=tenant, organization=organization) as planner:
         place = client.get_owner(planner)
-        held = planner.post("/api/retention/holds/release", {**body, **place})
-    _show_hold(held, "is held no longer", as_json=as_json)
+        hold = planner.post("/api/retention/holds/release", {**body, **place})
+    _show_hold(hold, "is held no longer", as_json=as_json)
 
 
 @app.command("list")
@@ -228,18 +228,18 @@ async def _run_archivist(
         )
         if is_dry_run:
             with show_spinner("Looking for what is due", is_quiet=as_json):
-                plans, begun = await archivist.preview_plans(), await archivist.list_open_units()
-            _show_plans(plans, begun, as_json=as_json)
+                plans, units = await archivist.preview_plans(), await archivist.list_open_units()
+            _show_plans(plans, units, as_json=as_json)
             return
         lead = PostgresInstances(database).claim_role
         if not await lead(role=ROLE, owner=who, lease_s=LEASE_S):
             raise CliError(
                 "Another run is under way.", way_out="Wait for its end; see: noetl retention list"
             )
-        told: list[UnitProgress] = []
+        reports: list[UnitProgress] = []
 
         def tell_progress(progress: UnitProgress) -> None:
-            told.append(progress)
+            reports.append(progress)
             if not as_json:
                 _print_progress(progress)
 
@@ -247,7 +247,7 @@ async def _run_archivist(
             await archivist.archive_all_due(tell_progress)
         finally:
             await lead(role=ROLE, owner=who, lease_s=0.001)
-        _show_progress(told, await archivist.list_open_units(), as_json=as_json)
+        _show_progress(reports, await archivist.list_open_units(), as_json=as_json)
 
 
 def _print_progress(progress: UnitProgress) -> None:
@@ -259,10 +259,10 @@ def _print_progress(progress: UnitProgress) -> None:
 
 
 def _show_plans(
-    plans: Sequence[RetentionPlan], begun: Sequence[ArchiveUnit], *, as_json: bool
+    plans: Sequence[RetentionPlan], units: Sequence[ArchiveUnit], *, as_json: bool
 ) -> None:
     if as_json:
-        terminal_output.print_json({"plans": plans, "units": begun})
+        terminal_output.print_json({"plans": plans, "units": units})
         return
     rows = []
     for plan in plans:
@@ -274,14 +274,14 @@ def _show_plans(
     terminal_output.print_rows(
         ("OWNER", "POLICY", "MONTH", "HISTORIES", "EVENTS"), rows, nothing="There is no history."
     )
-    if begun:
-        terminal_output.print_line(f"{len(begun)} units have begun and would go on.")
+    if units:
+        terminal_output.print_line(f"{len(units)} units have begun and would go on.")
 
 
 def _show_progress(
-    told: Sequence[UnitProgress], waiting: Sequence[ArchiveUnit], *, as_json: bool
+    reports: Sequence[UnitProgress], waiting: Sequence[ArchiveUnit], *, as_json: bool
 ) -> None:
-    last = {progress.unit.manifest_id: progress for progress in told}
+    last = {progress.unit.manifest_id: progress for progress in reports}
     if as_json:
         terminal_output.print_json({"done": list(last.values()), "waiting": waiting})
         return
@@ -310,12 +310,12 @@ def _show_progress(
         )
 
 
-def _show_hold(held: Any, words: str, *, as_json: bool) -> None:
+def _show_hold(hold: Any, words: str, *, as_json: bool) -> None:
     if as_json:
-        terminal_output.print_json(held)
+        terminal_output.print_json(hold)
         return
-    what = "Everything" if held["execution_id"] is None else f"Execution {held['execution_id']}"
-    terminal_output.print_line(f"{what} {words} (hold {held['hold_id']}).")
+    target = "Everything" if hold["execution_id"] is None else f"Execution {hold['execution_id']}"
+    terminal_output.print_line(f"{target} {words} (hold {hold['hold_id']}).")
 
 
 def _build_hold(

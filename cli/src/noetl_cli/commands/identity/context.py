@@ -124,9 +124,9 @@ def remove_context(name: Name) -> None:
     environ = settings.copy_environment()
     known_contexts = contexts.read_contexts(environ)
     removed = contexts.get_context(known_contexts, name)
-    left = [context for context in known_contexts.contexts if context.name != name]
+    other_contexts = [context for context in known_contexts.contexts if context.name != name]
     current = "" if known_contexts.current == name else known_contexts.current
-    contexts.write_contexts(Contexts(current=current, contexts=left), environ)
+    contexts.write_contexts(Contexts(current=current, contexts=other_contexts), environ)
     terminal_output.print_line(f"{name} is removed; it was {removed.server}.")
 
 

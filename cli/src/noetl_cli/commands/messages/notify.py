@@ -135,11 +135,11 @@ def remove_rule(name: Name, *, server: Server = None, as_json: AsJson = False) -
 def send_test(name: Name, *, server: Server = None, as_json: AsJson = False) -> None:
     """Start a rule's playbook now, about an execution that never was."""
     with client.open_client(server) as planner:
-        begun = planner.post(f"/api/notifications/{client.escape_segment(name)}/test", {})
+        answer = planner.post(f"/api/notifications/{client.escape_segment(name)}/test", {})
     if as_json:
-        terminal_output.print_json(begun)
+        terminal_output.print_json(answer)
     else:
-        terminal_output.print_line(f"{begun['path']} is started: {begun['execution_id']}")
+        terminal_output.print_line(f"{answer['path']} is started: {answer['execution_id']}")
 
 
 @app.command("log")

@@ -11,7 +11,7 @@ from noetl_cli.errors import CliError, ExitCode
 from noetl_cli.files import command_inputs
 from noetl_cli.files.playbook_file import ScriptFolder
 from noetl_cli.terminal import diagnostics
-from noetl_cli.terminal.diagnostics import Found
+from noetl_cli.terminal.diagnostics import FileProblems
 from noetl_cli.terminal_output import show_spinner
 from noetl_contracts import spelling
 from noetl_playbook.parse import mixed_text
@@ -132,8 +132,8 @@ def note_skipped(files: list[Path]) -> None:
         named = ", ".join(str(file) for file in files[:_SKIPPED_NAMED_MAX])
         more = ", ..." if len(files) > _SKIPPED_NAMED_MAX else ""
         is_one = len(files) == 1
-        what = "1 file is not a playbook" if is_one else f"{len(files):,} files are not playbooks"
-        terminal_output.print_note(f"{what}, skipped: {named}{more}")
+        text = "1 file is not a playbook" if is_one else f"{len(files):,} files are not playbooks"
+        terminal_output.print_note(f"{text}, skipped: {named}{more}")
 
 
 def choose_level(strict: bool) -> Level:  # noqa: FBT001 (the flag of the command line itself)
@@ -141,7 +141,7 @@ def choose_level(strict: bool) -> Level:  # noqa: FBT001 (the flag of the comman
     return Level.STRICT if strict else Level.TOLERANT
 
 
-def _print_problems(file_problems: Found, form: LintFormat, sources: dict[str, str]) -> None:
+def _print_problems(file_problems: FileProblems, form: LintFormat, sources: dict[str, str]) -> None:
     match form:
         case LintFormat.HUMAN:
             diagnostics.show_diagnostics(file_problems, sources)
@@ -188,5 +188,5 @@ def _print_totals(files: int, *, errors: int, warnings: int) -> None:
         terminal_output.print_note(f"{checked} checked: nothing to complain about.")
 
 
-def _format_count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def _format_count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -28,9 +28,9 @@ def list_subscriptions(texts: Mapping[Path, MixedText]) -> list[Subscription]:
     file_by_name: dict[str, Path] = {}
     subscriptions: list[Subscription] = []
     for file, mixed in texts.items():
-        for read in mixed.subscriptions:
-            assert read.subscription is not None, "files with errors are refused before"
-            name = read.subscription.name
+        for parsed_text in mixed.subscriptions:
+            assert parsed_text.subscription is not None, "files with errors are refused before"
+            name = parsed_text.subscription.name
             if name in file_by_name:
                 raise CliError(
                     f"Subscription {name!r} stands in {file_by_name[name]} and in {file}; "
@@ -39,7 +39,7 @@ def list_subscriptions(texts: Mapping[Path, MixedText]) -> list[Subscription]:
                     exit_code=ExitCode.USAGE,
                 )
             file_by_name[name] = file
-            subscriptions.append(read.subscription)
+            subscriptions.append(parsed_text.subscription)
     return subscriptions
 
 
@@ -56,10 +56,10 @@ def put_subscriptions(
             stored.append(_put_subscription(planner, subscription))
         except PlannerRefusal as refusal:
             show_subscriptions(stored)
-            left = len(subscriptions) - len(stored) - 1
-            if left:
+            left_count = len(subscriptions) - len(stored) - 1
+            if left_count:
                 terminal_output.print_note(
-                    f"{left} more behind it {'was' if left == 1 else 'were'} not sent."
+                    f"{left_count} more behind it {'was' if left_count == 1 else 'were'} not sent."
                 )
             raise _build_subscription_refused_error(subscription, refusal) from refusal
     return stored

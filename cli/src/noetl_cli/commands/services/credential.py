@@ -40,8 +40,8 @@ def run_credential_test(
     deadline = time.monotonic() + timeout_s
     address = f"/api/credentials/{client.escape_segment(name)}/test"
     headers = {"Prefer": f"wait={max(1, min(WAIT_S, int(timeout_s)))}"}
-    begun = planner.post(address, {"url": url, "pool": pool}, headers=headers)
-    execution_id = str(begun["execution_id"])
+    answer = planner.post(address, {"url": url, "pool": pool}, headers=headers)
+    execution_id = str(answer["execution_id"])
     status = planner.get(f"/api/executions/{execution_id}/status")
     while ExecutionStatus(status["status"]) not in TERMINAL_EXECUTION:
         if time.monotonic() > deadline:

@@ -41,9 +41,9 @@ def down(
         )
         if purge:
             control.purge_data(place)
-    what = "The stack is stopped." if was_running else "Nothing runs."
+    stack_note = "The stack is stopped." if was_running else "Nothing runs."
     data_note = "Its data is deleted." if purge else f"Its data stays in {root}."
-    _print_outcome(f"{what} {data_note}", was_running=was_running, as_json=as_json)
+    _print_outcome(f"{stack_note} {data_note}", was_running=was_running, as_json=as_json)
 
 
 def _ignore_state(stack_state: StackState) -> None:

@@ -58,8 +58,8 @@ def drop_tenant(
     if as_json:
         terminal_output.print_json({"tenant": name, "dropped": was_there})
     else:
-        what = "has no reader any more" if was_there else "had no reader"
-        terminal_output.print_line(f"Tenant {name} {what}.")
+        outcome = "has no reader any more" if was_there else "had no reader"
+        terminal_output.print_line(f"Tenant {name} {outcome}.")
 
 
 @app.command("quota")

@@ -117,14 +117,14 @@ def _note_unapplied(place: StackHome, stack_options: StackOptions) -> None:
 
 
 def _make_progress_printer(*, as_json: bool) -> control.Tell:
-    seen: dict[str, ProcessPhase] = {}
+    phase_by_name: dict[str, ProcessPhase] = {}
 
     def print_ready(stack_state: StackState) -> None:
         if as_json or stack_state.phase is not StackPhase.STARTING:
             return
         for name, process in stack_state.processes.items():
-            if seen.get(name) is not process.phase:
-                seen[name] = process.phase
+            if phase_by_name.get(name) is not process.phase:
+                phase_by_name[name] = process.phase
                 if process.phase is ProcessPhase.READY:
                     terminal_output.print_note(f"  {name} is ready")
 
@@ -165,10 +165,10 @@ def _show_stack(
 
 
 def _state_without_passwords(stack_state: StackState) -> dict[str, Any]:
-    shown = replace(
+    public_state = replace(
         stack_state, urls={name: _strip_login(url) for name, url in stack_state.urls.items()}
     )
-    plain: dict[str, Any] = msgspec.to_builtins(shown)
+    plain: dict[str, Any] = msgspec.to_builtins(public_state)
     return plain
 
 

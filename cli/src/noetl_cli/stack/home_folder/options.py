@@ -94,7 +94,7 @@ def parse_pools(pairs: list[str]) -> dict[str, int]:
                 way_out=f"For example: --pool gpu=2, with at most {_WORKERS_MAX} workers",
                 exit_code=ExitCode.USAGE,
             )
-        pools[_check_pool_name(name, taken=pools)] = int(count)
+        pools[_check_pool_name(name, other_names=pools)] = int(count)
     return pools
 
 
@@ -115,12 +115,12 @@ def check_http_pools(names: list[str], *, besides: list[str]) -> list[str]:
     parts = {pair.partition("=")[0] for pair in besides}
     http_pools: list[str] = []
     for name in names:
-        http_pools.append(_check_pool_name(name, taken={*parts, *http_pools}))
+        http_pools.append(_check_pool_name(name, other_names={*parts, *http_pools}))
     return http_pools
 
 
-def _check_pool_name(name: str, *, taken: Container[str]) -> str:
-    if not is_pool_name(name) or name == DEFAULT_POOL or name in taken:
+def _check_pool_name(name: str, *, other_names: Container[str]) -> str:
+    if not is_pool_name(name) or name == DEFAULT_POOL or name in other_names:
         raise StackError(
             f"{name!r} cannot name one more pool.",
             way_out=f"Use a name of its own: {POOL_HINT}",

@@ -43,12 +43,12 @@ def check_disks(root: Path, postgres_folder: str | None) -> list[HealthCheck]:
         "disk of s3": root / "seaweedfs",
         "disk of payloads": root / "payloads",
     }
-    seen: set[int] = set()
+    devices: set[int] = set()
     checks = []
     for name, folder in folders.items():
         place = None if folder is None else _first_existing((folder, *folder.parents))
-        if place is not None and place.stat().st_dev not in seen:
-            seen.add(place.stat().st_dev)
+        if place is not None and place.stat().st_dev not in devices:
+            devices.add(place.stat().st_dev)
             checks.append(_check_disk(name, place))
     return checks
 

@@ -37,19 +37,19 @@ def choose_ports(names: Iterable[str], *, before: Mapping[str, int]) -> dict[str
     chosen: dict[str, int] = {}
     for name in names:
         former = before.get(name)
-        taken = set(chosen.values())
-        if former is not None and former not in taken and is_port_free(former):
+        used_ports = set(chosen.values())
+        if former is not None and former not in used_ports and is_port_free(former):
             chosen[name] = former
         else:
-            chosen[name] = _find_free_port(taken | set(before.values()))
+            chosen[name] = _find_free_port(used_ports | set(before.values()))
     return chosen
 
 
-def _find_free_port(taken: set[int]) -> int:
+def _find_free_port(used_ports: set[int]) -> int:
     lowest = min(PORT_MAX, _read_ephemeral_low())
     for _ in range(TRIES_MAX):
         port = PORT_MIN + secrets.randbelow(max(1, lowest - PORT_MIN))
-        if port not in taken and is_port_free(port):
+        if port not in used_ports and is_port_free(port):
             return port
     raise StackError(
         f"No free port between {PORT_MIN} and {lowest} on {LOOPBACK}.",

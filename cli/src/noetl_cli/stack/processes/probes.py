@@ -61,7 +61,7 @@ def is_write_refused(probe: NatsProbe) -> bool:
 
 def _is_command_ok(argv: tuple[str, ...]) -> bool:
     try:
-        done = subprocess.run(  # noqa: S603 - argv comes from our own specs
+        process = subprocess.run(  # noqa: S603 - argv comes from our own specs
             argv,
             check=False,
             stdin=subprocess.DEVNULL,
@@ -71,7 +71,7 @@ def _is_command_ok(argv: tuple[str, ...]) -> bool:
         )
     except subprocess.TimeoutExpired:
         return False
-    return done.returncode == 0
+    return process.returncode == 0
 
 
 def _can_put_object(probe: BucketProbe) -> bool:

@@ -64,7 +64,7 @@ def change_owner(path: Path, owner: ProcessUser | None) -> None:
 
 def _runs_as_user(owner: ProcessUser | None, argv: list[str]) -> bool:
     try:
-        done = subprocess.run(  # noqa: S603 - argv is built above from known programs
+        process = subprocess.run(  # noqa: S603 - argv is built above from known programs
             argv,
             check=False,
             cwd="/",
@@ -76,7 +76,7 @@ def _runs_as_user(owner: ProcessUser | None, argv: list[str]) -> bool:
         )
     except PermissionError:
         return False
-    return done.returncode == 0
+    return process.returncode == 0
 
 
 class HttpProbe(Struct, frozen=True, kw_only=True):

@@ -97,7 +97,7 @@ def parse_version(version: str) -> tuple[int, ...]:
 
 def _ask_version(argv: list[str]) -> str:
     try:
-        done = subprocess.run(  # noqa: S603 - our own programs
+        process = subprocess.run(  # noqa: S603 - our own programs
             argv, check=False, capture_output=True, text=True, timeout=TIMEOUT_S
         )
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -105,10 +105,11 @@ def _ask_version(argv: list[str]) -> str:
             f"{argv[0]} does not start: {error}.",
             way_out="Reinstall the Python package that brings it.",
         ) from error
-    match = NUMBER.search(done.stdout)
+    match = NUMBER.search(process.stdout)
     if match is None:
         raise StackError(
-            f"{argv[0]} does not say its version: {done.stdout.strip() or done.stderr.strip()}",
+            f"{argv[0]} does not say its version: "
+            f"{process.stdout.strip() or process.stderr.strip()}",
             way_out="Reinstall the Python package that brings it.",
         )
     return match.group()

@@ -293,7 +293,7 @@ def _run_initdb(postgres: PostgresCluster, *, partial: Path, password_file: Path
         *("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"),
         *(() if postgres.is_durable else ("--no-sync",)),
     ]
-    done = subprocess.run(  # noqa: S603 - argv is built above from our own paths
+    process = subprocess.run(  # noqa: S603 - argv is built above from our own paths
         argv,
         check=False,
         cwd=partial,
@@ -303,8 +303,8 @@ def _run_initdb(postgres: PostgresCluster, *, partial: Path, password_file: Path
         timeout=INITDB_TIMEOUT_S,
         **process_spec.build_user_arguments(postgres.owner),
     )
-    if done.returncode != 0:
-        last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+    if process.returncode != 0:
+        last = (process.stderr.strip() or process.stdout.strip()).splitlines()[-1:]
         raise StackError(
             f"PostgreSQL could not create its data folder {postgres.data_folder}: {' '.join(last)}",
             way_out="Check that the disk has room and that the folder is writable.",

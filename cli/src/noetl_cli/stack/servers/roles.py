@@ -46,7 +46,7 @@ def run_psql(dsn: str, *, query: str, path: str) -> str:
         "PGOPTIONS": "-c client_min_messages=warning",
     }
     try:
-        done = subprocess.run(  # noqa: S603 - our own program and a bare address
+        process = subprocess.run(  # noqa: S603 - our own program and a bare address
             [
                 str(programs.find_postgres_tree() / "bin" / "psql"),
                 "-XqAt",
@@ -65,13 +65,13 @@ def run_psql(dsn: str, *, query: str, path: str) -> str:
             f"PostgreSQL at {_strip_password(dsn)} did not answer in {PSQL_TIMEOUT_S} s.",
             way_out="See its log with: noetl logs postgres",
         ) from error
-    if done.returncode != 0 or done.stderr:
+    if process.returncode != 0 or process.stderr:
         advice = "Check the address; its role must be allowed to create roles and databases."
         raise StackError(
-            f"PostgreSQL at {_strip_password(dsn)} refused: {done.stderr.strip()}",
-            way_out=health_check.FREE_IT if health_check.NO_ROOM in done.stderr else advice,
+            f"PostgreSQL at {_strip_password(dsn)} refused: {process.stderr.strip()}",
+            way_out=health_check.FREE_IT if health_check.NO_ROOM in process.stderr else advice,
         )
-    return done.stdout
+    return process.stdout
 
 
 def build_role_dsn(admin_dsn: str, *, role: str, password: str, database: str) -> str:

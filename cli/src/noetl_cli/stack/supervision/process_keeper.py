@@ -25,14 +25,14 @@ KILLED_TIMEOUT_S = 5.0
 
 def end_orphans(state: StackState) -> list[str]:
     """Stop recorded processes that still run: services first, then servers; name them."""
-    left = {name: orphan for name, p in state.processes.items() if (orphan := find_running(p))}
+    orphans = {name: orphan for name, p in state.processes.items() if (orphan := find_running(p))}
     for is_server in (False, True):
-        names = [name for name in left if state.processes[name].is_server is is_server]
+        names = [name for name in orphans if state.processes[name].is_server is is_server]
         for name in names:
-            _send_signal(left[name], state.processes[name].stop_signal)
+            _send_signal(orphans[name], state.processes[name].stop_signal)
         for name in names:
-            _await_end(left[name], patience_s=state.processes[name].stop_timeout_s)
-    return list(left)
+            _await_end(orphans[name], patience_s=state.processes[name].stop_timeout_s)
+    return list(orphans)
 
 
 def find_running(process: ProcessState) -> psutil.Process | None:
@@ -235,10 +235,10 @@ class ProcessKeeper:
                     continue
             return
 
-    def _build_never_ready_error(self, how: str) -> StackError:
+    def _build_never_ready_error(self, outcome: str) -> StackError:
         log = self._home.log_file(self.spec.name)
         return StackError(
-            f"{self.spec.name} {how} before it was ready. Its log ends with:\n"
+            f"{self.spec.name} {outcome} before it was ready. Its log ends with:\n"
             f"{_read_log_tail(log)}",
             way_out=f"Read {log}, or run `noetl doctor`.",
         )

@@ -84,9 +84,9 @@ class Supervisor:
 
     async def _start_everything(self, group: asyncio.TaskGroup) -> None:
         if self._before is not None:
-            left = await asyncio.to_thread(process_keeper.end_orphans, self._before)
-            if left:
-                _log.warning("ended what an earlier supervisor left: %s", ", ".join(left))
+            orphans = await asyncio.to_thread(process_keeper.end_orphans, self._before)
+            if orphans:
+                _log.warning("ended what an earlier supervisor left: %s", ", ".join(orphans))
             self._board.publish_changes(processes={})
         self._board.publish_changes(
             versions=await asyncio.to_thread(programs.list_program_versions)
@@ -184,9 +184,9 @@ class Supervisor:
         finally:
             os.close(handle)
         if code != 0:
-            how = "did not end in time" if code is None else f"ended with {code}"
+            outcome = "did not end in time" if code is None else f"ended with {code}"
             end = "\n".join(log.read_text(errors="replace").splitlines()[-JOB_LOG_LINES:])
-            raise StackError(f"The job {job.name} {how}:\n{end}", way_out=f"Read {log}.")
+            raise StackError(f"The job {job.name} {outcome}:\n{end}", way_out=f"Read {log}.")
 
     async def _tidy_regularly(self) -> None:
         while True:

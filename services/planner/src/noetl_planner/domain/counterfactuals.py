@@ -114,11 +114,11 @@ class Counterfactual:
             raise
         self.state = draft.state
         self.envelopes += decision.envelopes
-        self._payloads |= draft.kept
+        self._payloads |= draft.value_by_digest
         self._payloads |= {
             digest: codec.decode_json(data)
             for digest, data in decision.payloads.items()
-            if digest not in draft.kept
+            if digest not in draft.value_by_digest
         }
         self._to_collect += [RunId(run_id) for run_id in decision.to_collect]
         self._note_decision(decision.envelopes, decision.commands)

@@ -21,7 +21,7 @@ from noetl_planner.domain.steps import children, waits
 
 
 def decide(
-    draft: DecisionDraft, asked: Iterable[facts.Fact], *, refused: ErrorObject | None = None
+    draft: DecisionDraft, new_facts: Iterable[facts.Fact], *, refused: ErrorObject | None = None
 ) -> Decision:
     """Accept or reject facts in turn; each sees what the ones before it have changed.
 
@@ -30,11 +30,11 @@ def decide(
     Raises `PayloadNeeded` when a template needs a payload that `draft.loaded` does not hold, and
     `StateNeeded` for a value of `state`; the draft and its state are spoiled then.
     """
-    wanted = draft.program.playbook.executor.spec.policy.limits
-    draft.limits = limits.lower_limits(draft.limits, wanted)
+    playbook_limits = draft.program.playbook.executor.spec.policy.limits
+    draft.limits = limits.lower_limits(draft.limits, playbook_limits)
     was_over = draft.state.is_terminal()
     limits.append_passed_deadlines(draft)
-    for fact in asked:
+    for fact in new_facts:
         draft.reads.begin_fact()
         if draft.state.is_terminal():
             _answer_late_fact(draft, fact)
@@ -75,7 +75,7 @@ def decide(
         to_stop=list(draft.to_stop),
         to_pause=list(draft.to_pause),
         to_collect=list(draft.to_collect),
-        taken=draft.taken,
+        stream_progress=draft.stream_progress,
         wake_at=timers.find_next_wake(draft),
     )
 

@@ -31,12 +31,12 @@ def start_execution(draft: DecisionDraft, fact: facts.ExecutionRequested) -> Non
     """Begin the execution; a repetition of the request changes nothing."""
     if draft.state.version > 0:
         return
-    taken = reruns.load_inherited(draft, fact.rerun) if fact.rerun is not None else None
-    request = _merge_request(draft, fact, taken)
+    inheritance = reruns.load_inherited(draft, fact.rerun) if fact.rerun is not None else None
+    request = _merge_request(draft, fact, inheritance)
     workload, error = render_workload(draft, request)
     error = _find_missing_error(draft, request) or error
     ctx: dict[str, Any] = {}
-    if error is None and taken is None and draft.program.playbook.vars:
+    if error is None and inheritance is None and draft.program.playbook.vars:
         ctx, error = _render_vars(draft, workload)
     expires_at, due_at, unusable = _compute_bounds(draft, workload)
     error = error or _find_input_error(draft, fact) or _find_return_error(draft, fact)
@@ -69,8 +69,8 @@ def start_execution(draft: DecisionDraft, fact: facts.ExecutionRequested) -> Non
     )
     if fact.files_digest is not None:
         draft.append_event(execution_events.FilesChanged(entries=1))
-    if taken is not None:
-        reruns.append_inherited(draft, taken)
+    if inheritance is not None:
+        reruns.append_inherited(draft, inheritance)
     error = draft.stamp.start_refusal or error or refused
     if error is not None:
         executions.fail_execution(draft, error, step=error.step or WORKLOAD)
@@ -218,14 +218,14 @@ def build_start_scope(
     return TemplateScope(fixed, parts)
 
 
-def _select_unsupplied(default: Any, given: Any) -> Any:
+def _select_unsupplied(default: Any, request: Any) -> Any:
     """Return what of a default the request leaves to it: the rest is not rendered."""
-    if not isinstance(default, Mapping) or not isinstance(given, Mapping):
+    if not isinstance(default, Mapping) or not isinstance(request, Mapping):
         return default
     return {
-        key: _select_unsupplied(value, given.get(key))
+        key: _select_unsupplied(value, request.get(key))
         for key, value in default.items()
-        if key not in given or (isinstance(value, Mapping) and isinstance(given[key], Mapping))
+        if key not in request or (isinstance(value, Mapping) and isinstance(request[key], Mapping))
     }
 
 
@@ -248,12 +248,12 @@ class _LazyDefaults(Mapping[str, Any]):
         self._draft = draft
         self._defaults = defaults
         self._request = request
-        self._done: dict[str, Any] = {}
+        self._value_by_key: dict[str, Any] = {}
         self._busy: set[str] = set()
 
     def __getitem__(self, key: str) -> Any:
-        if key in self._done:
-            return self._done[key]
+        if key in self._value_by_key:
+            return self._value_by_key[key]
         if self._is_supplied(key) or (key in self._busy and key in self._request):
             return self._request[key]
         if key in self._busy:
@@ -266,10 +266,10 @@ class _LazyDefaults(Mapping[str, Any]):
         finally:
             self._busy.discard(key)
         request = self._request.get(key)
-        self._done[key] = (
+        self._value_by_key[key] = (
             merge_deeply(rendered, request) if isinstance(request, Mapping) else rendered
         )
-        return self._done[key]
+        return self._value_by_key[key]
 
     def _is_supplied(self, key: str) -> bool:
         """Tell whether nothing of a key is left to its default."""

@@ -234,8 +234,8 @@ def begin_cancellation(draft: DecisionDraft, fact: facts.CancelRequested) -> Non
     for command_id in list(draft.state.held):
         commands.cancel_command(draft, draft.state.commands[command_id], REASON)
     waits.cancel_parked_commands(draft, REASON)
-    taken = (command for command in draft.state.commands if command not in draft.to_send)
-    draft.to_stop.update(dict.fromkeys(taken))
+    sent_ids = (command for command in draft.state.commands if command not in draft.to_send)
+    draft.to_stop.update(dict.fromkeys(sent_ids))
     settle_cancellation(draft)
 
 

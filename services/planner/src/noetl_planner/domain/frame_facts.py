@@ -27,7 +27,7 @@ def open_frame(draft: DecisionDraft, fact: facts.FrameOpened) -> None:
     commands.start_command(draft, command_state, fact.worker_id)
     frame_state = draft.state.frames.get(fact.frame_id)
     attempt = _recover_dispatches(
-        draft, fact, told=frame_state.attempts if frame_state is not None else 0
+        draft, fact, last_attempt=frame_state.attempts if frame_state is not None else 0
     )
     _append_dispatched(draft, fact, attempt)
     draft.append_event(
@@ -41,10 +41,10 @@ def open_frame(draft: DecisionDraft, fact: facts.FrameOpened) -> None:
     )
 
 
-def _recover_dispatches(draft: DecisionDraft, fact: facts.FrameOpened, *, told: int) -> int:
+def _recover_dispatches(draft: DecisionDraft, fact: facts.FrameOpened, *, last_attempt: int) -> int:
     """Record dispatches that only the frame's own record shows; return the next attempt."""
-    attempts = told + fact.attempts_before
-    for attempt in range(told + 1, attempts + 1):
+    attempts = last_attempt + fact.attempts_before
+    for attempt in range(last_attempt + 1, attempts + 1):
         _append_dispatched(draft, fact, attempt, recovery={"source": "frame record"})
         draft.append_event(
             frame_events.FrameAbandoned(

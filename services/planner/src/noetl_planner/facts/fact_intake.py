@@ -55,13 +55,13 @@ def check_fact(fact: Struct) -> None:
     _check_fields(fact, type(fact).__name__, nested=0)
 
 
-def _check_fields(value: Struct, what: str, *, nested: int) -> None:
+def _check_fields(value: Struct, parent_place: str, *, nested: int) -> None:
     """Look at a Struct's own fields, and at those of what it holds."""
     for name in value.__struct_fields__:
         field: Any = getattr(value, name)
         if field is None:
             continue
-        place = f"{what}.{name}"
+        place = f"{parent_place}.{name}"
         if name in _IDENTITIES and not ids.is_identity(field):
             raise MalformedMessage(f"{place} is {field[:80]!r}, which is no identity")
         # Versions of drafts are below zero.
@@ -106,16 +106,16 @@ class ExecutionWork(Struct, kw_only=True):
     """Facts of one execution in this turn, and the deliveries that brought them.
 
     `in_part` are further deliveries some of whose facts were refused: they are buried, and not
-    acknowledged, when the others have been committed. `rest` are facts of the same deliveries that
-    are decided on afterwards, before any of them is settled. `own` are batches of this planner that
-    no delivery brings again.
+    acknowledged, when the others have been committed. `later_batches` are facts of the same
+    deliveries that are decided on afterwards, before any of them is settled. `own_batches` are
+    batches of this planner that no delivery brings again.
     """
 
     batches: list[FactBatch]
     deliveries: list[Delivery]
     own_batches: list[FactBatch] = msgspec.field(default_factory=list)
     in_part: list[RefusedDelivery] = msgspec.field(default_factory=list)
-    rest: list[FactBatch] = msgspec.field(default_factory=list)
+    later_batches: list[FactBatch] = msgspec.field(default_factory=list)
 
     def list_deliveries(self) -> list[Delivery]:
         """List what is to be settled, however that is."""
@@ -227,12 +227,18 @@ def halve_work(work: ExecutionWork) -> ExecutionWork | None:
     if len(singles) < 2:  # noqa: PLR2004 - one fact has no half
         return None
     half = len(singles) // 2
-    return structs.replace(work, batches=singles[:half], rest=[*singles[half:], *work.rest])
+    return structs.replace(
+        work, batches=singles[:half], later_batches=[*singles[half:], *work.later_batches]
+    )
 
 
 def find_remaining_work(work: ExecutionWork) -> ExecutionWork | None:
     """Return what is to be decided on once the work is committed."""
-    return structs.replace(work, batches=work.rest, rest=[]) if work.rest else None
+    return (
+        structs.replace(work, batches=work.later_batches, later_batches=[])
+        if work.later_batches
+        else None
+    )
 
 
 def decode_request(request: Request) -> ExecutionWork:

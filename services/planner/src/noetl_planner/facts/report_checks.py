@@ -123,9 +123,9 @@ def _may_begin(
     raise _build_refusal(ReportFault.HOLDER, fact, reporter, f"what worker {target!r} is offered")
 
 
-def _build_refusal(fault: ReportFault, fact: Fact, reporter: Reporter, what: str) -> ReportRefused:
+def _build_refusal(fault: ReportFault, fact: Fact, reporter: Reporter, topic: str) -> ReportRefused:
     return ReportRefused(
-        fault, f"{_name_reporter(reporter)} sent {type(fact).__name__} about {what}"
+        fault, f"{_name_reporter(reporter)} sent {type(fact).__name__} about {topic}"
     )
 
 

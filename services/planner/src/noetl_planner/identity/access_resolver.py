@@ -179,8 +179,8 @@ def _build_no_role_error(
     No tenant is looked up for it: one that does not exist is answered as one of others.
     """
     named = [
-        f"{what} {name[:80]!r}"
-        for what, name in (("tenant", tenant), ("organization", organization))
+        f"{noun} {name[:80]!r}"
+        for noun, name in (("tenant", tenant), ("organization", organization))
         if name is not None
     ]
     return NoRole(

@@ -115,9 +115,9 @@ class Authenticator:
         return _build_anonymous(evidence.via) if self.is_off else None
 
     async def _read_authorization(self, evidence: Evidence) -> Principal:
-        given = evidence.authorization
-        token = given[len(SCHEME) :].strip()
-        if given[: len(SCHEME)].lower() != SCHEME or not token:
+        header = evidence.authorization
+        token = header[len(SCHEME) :].strip()
+        if header[: len(SCHEME)].lower() != SCHEME or not token:
             raise NotSignedIn(
                 "authorization_unknown",
                 "the Authorization header holds no bearer token",

@@ -76,16 +76,16 @@ class AuthorAccess:
             return roles.lost_key
         if roles.access.has_permission(permission, path=path):
             return None
-        what = "for all playbooks" if path is None else f"for {path!r}"
+        scope = "for all playbooks" if path is None else f"for {path!r}"
         named = ", ".join(roles.access.list_roles()) or "none"
         return (
-            f"{author.short_name} may not {permission} {what} (roles: {named}{roles.groups_seen})"
+            f"{author.short_name} may not {permission} {scope} (roles: {named}{roles.groups_seen})"
         )
 
     async def record_refusal(
         self,
         actor: Actor,
-        what: str,
+        action: str,
         reason: str,
         *,
         tenant_id: TenantId,
@@ -97,7 +97,7 @@ class AuthorAccess:
                 tenant_id=tenant_id,
                 organization_id=organization_id,
                 actor=actor,
-                route=what,
+                route=action,
                 reason=reason,
             )
         )
@@ -118,13 +118,13 @@ class AuthorAccess:
         self, author: Actor, tenant_id: TenantId, organization_id: OrganizationId
     ) -> _AuthorRoles:
         groups: tuple[str, ...] = ()
-        seen = ""
+        groups_text = ""
         if author.issuer != LOCAL_ISSUER:
             person_groups = await self._identities.find_groups(
                 issuer=author.issuer, subject=author.id
             )
             groups = () if person_groups is None else person_groups.groups
-            seen = "; groups of the latest sign-in, " + (
+            groups_text = "; groups of the latest sign-in, " + (
                 "none is known"
                 if person_groups is None
                 else f"{person_groups.seen_at:%Y-%m-%d %H:%M} UTC"
@@ -138,7 +138,7 @@ class AuthorAccess:
         )
         access = await self._resolver.find_access(principal, tenant_id, organization_id)
         lost_key = await self._find_lost_key(author)
-        return _AuthorRoles(access=access, lost_key=lost_key, groups_seen=seen)
+        return _AuthorRoles(access=access, lost_key=lost_key, groups_seen=groups_text)
 
     async def _find_lost_key(self, author: Actor) -> str:
         """Say that the key by which something was asked for has been revoked.

@@ -21,9 +21,9 @@ class StartChecks:
 
         Raises what the store raises.
         """
-        asked = next((fact for fact in batch.facts if isinstance(fact, ExecutionRequested)), None)
+        request = next((fact for fact in batch.facts if isinstance(fact, ExecutionRequested)), None)
         actor = batch.actor
-        if asked is None or not isinstance(actor, Actor):
+        if request is None or not isinstance(actor, Actor):
             return None
         needed = _find_permission(actor)
         if needed is None:
@@ -32,16 +32,16 @@ class StartChecks:
         fault = await self._authors.find_fault(
             actor,
             needed,
-            path=None if is_about_all else asked.path,
+            path=None if is_about_all else request.path,
             tenant_id=batch.tenant_id,
             organization_id=batch.organization_id,
         )
         if fault is None:
             return None
-        what = f"{actor.kind} {actor.short_name}"
+        starter = f"{actor.kind} {actor.short_name}"
         await self._authors.record_refusal(
             actor,
-            f"start of {asked.path}",
+            f"start of {request.path}",
             fault,
             tenant_id=batch.tenant_id,
             organization_id=batch.organization_id,
@@ -49,8 +49,8 @@ class StartChecks:
         return ErrorObject(
             kind=KIND,
             code=CODE,
-            message=f"{what} may not start playbook {asked.path!r}: {fault}; {_WAYS[needed]}",
-            details={"path": asked.path},
+            message=f"{starter} may not start playbook {request.path!r}: {fault}; {_WAYS[needed]}",
+            details={"path": request.path},
         )
 
 

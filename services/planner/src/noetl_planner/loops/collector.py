@@ -93,7 +93,7 @@ class LoopCollector:
             return ItemsCollected(run_id=loop.run_id, result=await self._write_result(of, loop))
         except rejections.UNREADABLE as failure:
             log.exception("results unreadable", execution_id=of.execution_id, step=loop.step)
-            stats = codec.to_builtins(loop_ends.count_loop_stats(loop, of.stage, of.taken))
+            stats = codec.to_builtins(loop_ends.count_loop_stats(loop, of.stage, of.takeover))
             loop_result = LoopResult(
                 stats=stats,
                 fanin={**loop_ends.build_fanin_counters(loop), **loop_parts.build_parts_entry([])},
@@ -108,7 +108,7 @@ class LoopCollector:
 
     async def _write_result(self, of: FinishedLoop, loop: LoopState) -> ResultEnvelope:
         """Write the results as they are read, so that they are in memory once, encoded."""
-        stats = codec.to_builtins(loop_ends.count_loop_stats(loop, of.stage, of.taken))
+        stats = codec.to_builtins(loop_ends.count_loop_stats(loop, of.stage, of.takeover))
         chunks: list[bytes] = []
         counted = UnitEncoder(self._iterate_units(of, loop), chunks)
         head = await counted.read_head(RESULT_INLINE_BYTES_MAX)
@@ -138,13 +138,13 @@ class LoopCollector:
             ),
         )
 
-    async def _store_parts(self, of: FinishedLoop, found: list[bytes]) -> dict[str, Any]:
-        if sum(map(len, found)) <= _PARTS_INLINE_BYTES_MAX:
-            return loop_parts.build_parts_entry([codec.decode_as(part, LoopPart) for part in found])
-        return loop_parts.build_parts_entry(await self._put_part_list(of, found))
+    async def _store_parts(self, of: FinishedLoop, parts: list[bytes]) -> dict[str, Any]:
+        if sum(map(len, parts)) <= _PARTS_INLINE_BYTES_MAX:
+            return loop_parts.build_parts_entry([codec.decode_as(part, LoopPart) for part in parts])
+        return loop_parts.build_parts_entry(await self._put_part_list(of, parts))
 
-    async def _put_part_list(self, of: FinishedLoop, found: Iterable[bytes]) -> PayloadRef:
-        listed = list(found)
+    async def _put_part_list(self, of: FinishedLoop, parts: Iterable[bytes]) -> PayloadRef:
+        listed = list(parts)
         reference = await self._payloads.put_payload(
             b"[" + b",".join(listed) + b"]",
             tenant_id=of.tenant_id,
@@ -169,8 +169,8 @@ class LoopCollector:
             return self._iterate_items(of, loop)
         if loop.cut is None:
             return self._iterate_claimed_frames(of, loop)
-        if of.taken is not None:
-            return self._iterate_merged_units(of, loop, of.taken)
+        if of.takeover is not None:
+            return self._iterate_merged_units(of, loop, of.takeover)
         if loop.cut.inside is not None:
             return self._iterate_local_units(of, loop)
         return self._iterate_cut_units(of, loop)
@@ -196,14 +196,14 @@ class LoopCollector:
         self, of: FinishedLoop, loop: LoopState
     ) -> AsyncIterator[list[ItemEnd]]:
         """Yield the outcomes of items page by page in their order, those taken over among them."""
-        if of.taken is None:
+        if of.takeover is None:
             async for page in self._iterate_item_pages(of, loop):
                 yield page
             return
         ended = (event async for page in self._iterate_item_pages(of, loop) for event in page)
         event = await anext(ended, None)
         batch: list[ItemEnd] = []
-        async for item in TakenResults(self._payloads, of.taken).read_items():
+        async for item in TakenResults(self._payloads, of.takeover).read_items():
             while event is not None and (event.item_index or 0) < item.index:
                 batch.append(event)
                 event = await anext(ended, None)
@@ -262,12 +262,12 @@ class LoopCollector:
         offsets = None
         if cut.layout_ref is not None:
             offsets = (await self._layouts.get_layout(cut.layout_ref)).offsets
-        index, unit, done = 0, 0, 0
+        index, unit, count = 0, 0, 0
         async for event in self._iterate_frame_ends(of, loop):
-            for missing in _iterate_missing_units(loop, unit, event.slot, done, offsets, index):
+            for missing in _iterate_missing_units(loop, unit, event.slot, count, offsets, index):
                 yield missing
                 index += 1
-            done = 0 if event.slot > unit else done
+            count = 0 if event.slot > unit else count
             unit = event.slot
             first, end = cut.get_unit_bounds(unit, offsets)
             is_single = loop.counts_frames or (loop.mode == "fanout" and end - first == 1)
@@ -276,21 +276,21 @@ class LoopCollector:
                 part=_build_frame_part(event, index, is_single=is_single), results=results
             )
             index += 1
-            done += event.row_count if loop.counts_frames else len(results)
-        for missing in _iterate_missing_units(loop, unit, cut.units, done, offsets, index):
+            count += event.row_count if loop.counts_frames else len(results)
+        for missing in _iterate_missing_units(loop, unit, cut.units, count, offsets, index):
             yield missing
 
     async def _iterate_merged_units(
-        self, of: FinishedLoop, loop: LoopState, taken: TakenItems
+        self, of: FinishedLoop, loop: LoopState, takeover: TakenItems
     ) -> AsyncIterator[UnitResult]:
         """Yield the units of a loop that took some over; grouped items return to their places."""
-        assert taken.frames is not None, "only framed loops come here"
-        base_ref = taken.frames.cut.layout_ref
+        assert takeover.frames is not None, "only framed loops come here"
+        base_ref = takeover.frames.cut.layout_ref
         base = None if base_ref is None else await self._layouts.get_layout(base_ref)
         units = UnitMerger(
-            taken=taken.frames,
+            taken_frames=takeover.frames,
             todo=codec.decode_as(
-                await self._payloads.read_payload(taken.todo_ref), CollectionLayout
+                await self._payloads.read_payload(takeover.todo_ref), CollectionLayout
             ),
             base=base,
             is_fanout=loop.mode == "fanout",
@@ -298,7 +298,7 @@ class LoopCollector:
             open_rows=self._read_kept_rows,
             keep=partial(self._store_rows, of),
         )
-        results = TakenResults(self._payloads, taken)
+        results = TakenResults(self._payloads, takeover)
         merged_units = units.read_units(self._iterate_frame_ends(of, loop), results.read_frames())
         if base is None or loop.counts_frames:
             async for unit in merged_units:
@@ -422,13 +422,13 @@ def _build_cancelled_unit(loop: LoopState, index: int, results: int) -> UnitResu
 
 
 def _iterate_missing_units(
-    loop: LoopState, unit: int, until: int, done: int, offsets: list[int] | None, index: int
+    loop: LoopState, unit: int, until: int, count: int, offsets: list[int] | None, index: int
 ) -> Iterable[UnitResult]:
     """Stand in for rows that never ran: the rest of `unit`, and whole units up to `until`."""
     assert loop.cut is not None, "only framed loops come here"
     for item in range(unit, until):
         first, end = loop.cut.get_unit_bounds(item, offsets)
-        left = end - first - (done if item == unit else 0)
-        if left > 0:
-            yield _build_cancelled_unit(loop, index, 1 if loop.counts_frames else left)
+        missing_count = end - first - (count if item == unit else 0)
+        if missing_count > 0:
+            yield _build_cancelled_unit(loop, index, 1 if loop.counts_frames else missing_count)
             index += 1

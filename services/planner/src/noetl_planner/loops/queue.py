@@ -25,7 +25,7 @@ _TRIES_MAX = 100
 class FinishedLoop(Struct, frozen=True, kw_only=True):
     """A loop, or a level of a reduce, whose units have all ended, as it was then.
 
-    `taken` is what it took over from an earlier execution.
+    `takeover` is what it took over from an earlier execution.
     """
 
     execution_id: ExecutionId
@@ -33,7 +33,7 @@ class FinishedLoop(Struct, frozen=True, kw_only=True):
     organization_id: OrganizationId
     loop: LoopState
     stage: StageState | None
-    taken: TakenItems | None = None
+    takeover: TakenItems | None = None
 
     @property
     def collection_key(self) -> str:
@@ -56,26 +56,26 @@ class ShardInbox:
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        self._asked: set[str] = set()
-        self._found: list[FactBatch] = []
+        self._requested_keys: set[str] = set()
+        self._result_batches: list[FactBatch] = []
 
     def begin_collection(self, key: str) -> bool:
         """Note that something is being gathered; False when it is already."""
-        if key in self._asked:
+        if key in self._requested_keys:
             return False
-        self._asked.add(key)
+        self._requested_keys.add(key)
         return True
 
     def put_result(self, key: str, fact_batch: FactBatch | None) -> None:
         """Hand over what came of a key; nothing when it could not be gathered."""
-        self._asked.discard(key)
+        self._requested_keys.discard(key)
         if fact_batch is not None:
-            self._found.append(fact_batch)
+            self._result_batches.append(fact_batch)
             self._wake()
 
     def take_results(self) -> list[FactBatch]:
         """Take out what has been gathered."""
-        fact_batches, self._found = self._found, []
+        fact_batches, self._result_batches = self._result_batches, []
         return fact_batches
 
 
@@ -123,5 +123,5 @@ def _find_finished_loop(state: ExecutionState, run_id: str) -> FinishedLoop | No
         # The state goes on while this is read.
         loop=structs.replace(loop),
         stage=None if stage is None else structs.replace(stage),
-        taken=reruns.find_taken_items(state, run),
+        takeover=reruns.find_taken_items(state, run),
     )

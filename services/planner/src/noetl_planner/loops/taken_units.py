@@ -28,9 +28,9 @@ Keep = Callable[[list[Any]], Awaitable[ResultEnvelope]]
 class TakenResults:
     """Reads the results of one loop's items or frames that do not run; a part is held at once."""
 
-    def __init__(self, payloads: Payloads, taken: TakenItems) -> None:
+    def __init__(self, payloads: Payloads, takeover: TakenItems) -> None:
         self._payloads = payloads
-        self._taken = taken
+        self._takeover = takeover
 
     async def read_items(
         self, *, first: int = 0, end: int | None = None
@@ -52,7 +52,7 @@ class TakenResults:
 
     async def _read_parts(self, first: int, end: int | None) -> AsyncIterator[bytes]:
         listed = codec.decode_as(
-            await self._payloads.read_payload(self._taken.results_ref), PartList
+            await self._payloads.read_payload(self._takeover.results_ref), PartList
         )
         for part in listed.parts:
             if part.end > first and (end is None or part.start < end):
@@ -67,7 +67,7 @@ class UnitMerger(Struct, frozen=True, kw_only=True):
     what a unit gave in all. `is_fanout` says that a unit of one row gives that row's result.
     """
 
-    taken: TakenFrames
+    taken_frames: TakenFrames
     todo: CollectionLayout
     base: CollectionLayout | None
     is_fanout: bool
@@ -76,20 +76,20 @@ class UnitMerger(Struct, frozen=True, kw_only=True):
     keep: Keep
 
     async def read_units(
-        self, ended: AsyncIterator[FrameEnd], taken: AsyncIterator[TakenFrame]
+        self, ended: AsyncIterator[FrameEnd], earlier_frames: AsyncIterator[TakenFrame]
     ) -> AsyncIterator[UnitResult]:
         """Yield units in order, from the frames that ended here and those that are taken over."""
         ended_frames = FramesByUnit(ended, lambda frame: frame.slot)
-        taken_frames = FramesByUnit(taken, lambda frame: frame.unit)
+        taken_frames = FramesByUnit(earlier_frames, lambda frame: frame.unit)
         index = 0
-        for unit in range(self.taken.cut.units):
-            ran, found = await ended_frames.take_frames(unit), await taken_frames.take_frames(unit)
+        for unit in range(self.taken_frames.cut.units):
+            ran, frames = await ended_frames.take_frames(unit), await taken_frames.take_frames(unit)
             has_rows = self.todo.offsets[unit] < self.todo.offsets[unit + 1]
-            if has_rows or not all(frame.is_complete for frame in found):
-                yield await self._merge_unit(unit, index, ran, found)
+            if has_rows or not all(frame.is_complete for frame in frames):
+                yield await self._merge_unit(unit, index, ran, frames)
                 index += 1
                 continue
-            for frame in found:
+            for frame in frames:
                 yield await self._view_taken_frame(unit, index, frame)
                 index += 1
 
@@ -119,7 +119,7 @@ class UnitMerger(Struct, frozen=True, kw_only=True):
             }
         first, end = self.todo.offsets[unit], self.todo.offsets[unit + 1]
         rows = [row for event in ran for row in await self.rows(event)]
-        is_whole = self.taken.counts_frames
+        is_whole = self.taken_frames.counts_frames
         places = [unit] if is_whole else self.todo.order[first:end]
         by_index |= dict(zip(places, rows, strict=False))
         error = next((event.error for event in ran if isinstance(event, FrameFailed)), None)
@@ -141,10 +141,10 @@ class UnitMerger(Struct, frozen=True, kw_only=True):
     def _list_unit_indexes(self, unit: int) -> list[int]:
         """Return the items of a unit in its order."""
         offsets = None if self.base is None else self.base.offsets
-        first, end = self.taken.cut.get_unit_bounds(unit, offsets)
+        first, end = self.taken_frames.cut.get_unit_bounds(unit, offsets)
         return list(range(first, end)) if self.base is None else self.base.order[first:end]
 
     def _is_single(self, unit: int) -> bool:
-        return self.taken.counts_frames or (
+        return self.taken_frames.counts_frames or (
             self.is_fanout and len(self._list_unit_indexes(unit)) == 1
         )

@@ -136,9 +136,9 @@ def _count_row_results(part: LoopPart, loop: LoopState, layout: CollectionLayout
 class UnitEncoder:
     """Encodes units as they come: results into a stream, parts into a list."""
 
-    def __init__(self, units: AsyncIterator[UnitResult], found: list[bytes]) -> None:
+    def __init__(self, units: AsyncIterator[UnitResult], parts: list[bytes]) -> None:
         self._units = units
-        self._found = found
+        self._parts = parts
         self.count = 0
         self.is_over = False
 
@@ -163,7 +163,7 @@ class UnitEncoder:
 
     async def _encode_units(self) -> AsyncIterator[bytes]:
         async for unit in self._units:
-            self._found.append(codec.encode_json(unit.part))
+            self._parts.append(codec.encode_json(unit.part))
             if unit.results:
                 self.count += len(unit.results)
                 yield codec.encode_json(unit.results)[1:-1]

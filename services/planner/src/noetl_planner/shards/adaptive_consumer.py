@@ -26,8 +26,8 @@ class AdaptiveConsumer:
         self._consumer = consumer
         self._clock = clock
         self._most = FIRST
-        self._taken = 0
-        self._taken_at = 0.0
+        self._fetched_count = 0
+        self._fetched_at = 0.0
 
     async def fetch_batch(self, *, messages_max: int, wait_s: float) -> list[Delivery]:
         """Return what is there, as the consumer does, bounded by the pace."""
@@ -35,7 +35,7 @@ class AdaptiveConsumer:
         deliveries = await self._consumer.fetch_batch(
             messages_max=min(self._most, messages_max), wait_s=wait_s
         )
-        self._taken, self._taken_at = len(deliveries), self._clock.monotonic_s()
+        self._fetched_count, self._fetched_at = len(deliveries), self._clock.monotonic_s()
         return deliveries
 
     def wake_fetch(self) -> None:
@@ -52,10 +52,10 @@ class AdaptiveConsumer:
 
     def _adjust_pace(self, messages_max: int) -> None:
         """Take less after a turn that was long, more after one that was full and short."""
-        took_s = self._clock.monotonic_s() - self._taken_at
-        if self._taken and took_s > TURN_S:
-            self._most = max(1, int(self._taken * TURN_S / took_s))
-        elif self._taken >= self._most and took_s < TURN_S / 2:
+        took_s = self._clock.monotonic_s() - self._fetched_at
+        if self._fetched_count and took_s > TURN_S:
+            self._most = max(1, int(self._fetched_count * TURN_S / took_s))
+        elif self._fetched_count >= self._most and took_s < TURN_S / 2:
             self._most = min(2 * self._most, max(1, messages_max))
 
 

@@ -65,8 +65,8 @@ class StateCache:
         False when a later one is kept: what was begun beside the turns may have gone on meanwhile.
         """
         take_changes(state)
-        held = self._find_state(state.execution_id)
-        if held is not None and held.version > state.version:
+        cached_state = self._find_state(state.execution_id)
+        if cached_state is not None and cached_state.version > state.version:
             return False
         self.drop_state(state.execution_id)
         cache = self._ended if state.is_terminal() else self._states

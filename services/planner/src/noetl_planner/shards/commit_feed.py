@@ -147,11 +147,11 @@ class CommitFeed:
         is_first = accepted is not None and not feeds and envelopes[0].stream_version == 1
         if not feeds and not is_first:
             return
-        taken = [structs.replace(envelope, ingest_time=ingest_time) for envelope in envelopes]
+        events = [structs.replace(envelope, ingest_time=ingest_time) for envelope in envelopes]
         for feed in feeds:
-            feed.put_events(taken)
+            feed.put_events(events)
         if accepted is not None and is_first:
-            accepted.first = taken
+            accepted.first = events
 
     def wake_followers(self) -> None:
         """Have every follower look again: whether its process is told to stop."""

@@ -167,13 +167,15 @@ class MessagePublisher:
         await pass_failpoint(Failpoint.PLANNER_PUBLISH_BEFORE)
         stored = await self._publish_messages(new)
         await pass_failpoint(Failpoint.PLANNER_PUBLISH_AFTER)
-        done = [message_id for message_id, is_stored in zip(ids, stored, strict=True) if is_stored]
-        rest = [
+        stored_ids = [
+            message_id for message_id, is_stored in zip(ids, stored, strict=True) if is_stored
+        ]
+        unstored_ids = [
             message_id for message_id, is_stored in zip(ids, stored, strict=True) if not is_stored
         ]
-        self._published += done
-        if rest:
-            await self._release_rows(rest)
+        self._published += stored_ids
+        if unstored_ids:
+            await self._release_rows(unstored_ids)
         if len(self._published) >= SETTLED_AT_ONCE or (self._published and not rounds):
             await self._settle_published()
         return len(new)
@@ -213,9 +215,9 @@ class MessagePublisher:
             # Their lease ends by itself, and a second publication is deduplicated.
             log.info("rows not settled", rows=len(published))
 
-    async def _release_rows(self, rest: list[int]) -> None:
+    async def _release_rows(self, outbox_ids: list[int]) -> None:
         try:
-            await self._outbox.release_rows(rest)
+            await self._outbox.release_rows(outbox_ids)
         except StorageUnavailable:
-            log.info("rows not released", rows=len(rest))
+            log.info("rows not released", rows=len(outbox_ids))
         await self._hints.notify(subjects.build_hint_subject("outbox"))

@@ -44,8 +44,8 @@ async def notify_decision(
     for command_id in decision.to_pause:
         await hints.notify(subjects.build_pause_hint(command_id))
         await hints.notify(subjects.build_hint_subject(f"pause-{command_id}"))
-    for command_id, taken in decision.taken.items():
-        await hints.notify(subjects.build_chunk_progress_hint(command_id, taken.encode_token()))
+    for command_id, progress in decision.stream_progress.items():
+        await hints.notify(subjects.build_chunk_progress_hint(command_id, progress.encode_token()))
     await _send_offers(hints, worker_presence, decision)
     if decision.envelopes:
         if not state.is_terminal():
@@ -65,14 +65,14 @@ async def _send_offers(hints: Hints, worker_presence: WorkerPresence, decision: 
     for worker_id in decision.withdrawn:
         # It is busier than it said, or gone: nothing more is offered to it before it speaks again.
         worker_presence.forget_worker(worker_id)
-    begun = (
+    start_events = (
         envelope.event
         for envelope in decision.envelopes
         if isinstance(envelope.event, CommandStarted)
     )
     for outcome, count in (
         (MADE, len(decision.offers)),
-        (TAKEN, sum(event.command_id in decision.granted for event in begun)),
+        (TAKEN, sum(event.command_id in decision.granted for event in start_events)),
         (WITHDRAWN, len(decision.withdrawn)),
     ):
         if count:

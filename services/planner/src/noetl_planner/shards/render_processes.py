@@ -147,17 +147,17 @@ class _RecordSender:
         Errors of others than the template are met again where they can be dealt with.
         """
         child_process.limit_seconds(seconds)
-        begun = _RenderRecord(place=place, expression=expression, seconds=seconds)
-        self._send(msgspec.msgpack.encode(begun))
-        over = msgspec.structs.replace(begun, is_over=True)
+        begin_record = _RenderRecord(place=place, expression=expression, seconds=seconds)
+        self._send(msgspec.msgpack.encode(begin_record))
+        over = msgspec.structs.replace(begin_record, is_over=True)
         try:
             value = render()
         except TemplateError as error:
             self._send_fault(over, error)
             raise
-        shown = output_forms.to_plain(value) if isinstance(value, Lookup) else value
+        plain_value = output_forms.to_plain(value) if isinstance(value, Lookup) else value
         try:
-            data = msgspec.msgpack.encode(msgspec.structs.replace(over, value=shown))
+            data = msgspec.msgpack.encode(msgspec.structs.replace(over, value=plain_value))
         except (TypeError, ValueError, OverflowError, RecursionError) as failure:
             why = f"the value cannot be written as JSON: {failure}"
             self._send_fault(over, TemplateError(why, expression=expression))

@@ -45,10 +45,10 @@ async def read_entries(
         parse_playbooks, source, level=level, read_script=_make_script_reader(scripts)
     )
     entries = _build_entries(services, parsed_playbooks, source=source, path=path)
-    taken = next((entry.path for entry in entries if entry.path in RESERVED_PATHS), None)
-    if taken is not None:
+    reserved_path = next((entry.path for entry in entries if entry.path in RESERVED_PATHS), None)
+    if reserved_path is not None:
         raise problems.build_bad_request_error(
-            f"path {taken!r} is reserved", hint="change metadata.path"
+            f"path {reserved_path!r} is reserved", hint="change metadata.path"
         )
     return entries
 
@@ -173,33 +173,33 @@ def _build_entry(
 
 async def get_playbook_entry(services: ApiServices, path: str, version: int | None) -> CatalogEntry:
     """Return a registered version; raises a 404 that names what was probably meant."""
-    wanted = path.strip("/")
-    services.check_seen_path(wanted)
+    playbook_path = path.strip("/")
+    services.check_seen_path(playbook_path)
     entry = None
-    if services.covers_path(wanted):
+    if services.covers_path(playbook_path):
         entry = await services.playbooks.catalog.find_playbook(
-            wanted, version=version, **services.tenant_scope
+            playbook_path, version=version, **services.tenant_scope
         )
     if entry is not None:
         services.playbooks.playbook_cache.keep_entry(version, entry)
         return entry
     latest = (
-        await services.playbooks.catalog.find_playbook(wanted, **services.tenant_scope)
-        if version is not None and services.covers_path(wanted)
+        await services.playbooks.catalog.find_playbook(playbook_path, **services.tenant_scope)
+        if version is not None and services.covers_path(playbook_path)
         else None
     )
     if latest is not None:
         raise problems.build_not_found_error(
-            f"playbook {wanted!r} has no version {version}",
+            f"playbook {playbook_path!r} has no version {version}",
             hint=f"its versions are 1 to {latest.version}",
         )
     catalog_entries = await services.playbooks.catalog.list_playbooks(
         entries_max=SUGGESTIONS_MAX, **services.tenant_scope
     )
     raise problems.build_not_found_error(
-        f"no playbook is registered as {wanted!r}",
+        f"no playbook is registered as {playbook_path!r}",
         hint=spelling.suggest_word(
-            wanted,
+            playbook_path,
             [entry.path for entry in catalog_entries if services.covers_path(entry.path)],
         )
         or "register it first: noetl register FILE",

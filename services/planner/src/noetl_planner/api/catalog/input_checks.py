@@ -41,12 +41,12 @@ def check_inputs(entry: CatalogEntry, fields: Mapping[str, Any]) -> None:
     )
 
 
-def check_required_inputs(entry: CatalogEntry, given: Iterable[str]) -> None:
+def check_required_inputs(entry: CatalogEntry, input_names: Iterable[str]) -> None:
     """Refuse a start that lacks an input which the playbook requires; raises a 422 with its name.
 
-    `given` are the names of all inputs of the start.
+    `input_names` are the names of all inputs of the start.
     """
-    fault = find_required_fault(entry.model, given)
+    fault = find_required_fault(entry.model, input_names)
     if fault is not None:
         raise ApiError(
             HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -56,22 +56,22 @@ def check_required_inputs(entry: CatalogEntry, given: Iterable[str]) -> None:
         )
 
 
-def find_required_fault(model: Mapping[str, Any], given: Iterable[str]) -> InputFault | None:
+def find_required_fault(model: Mapping[str, Any], input_names: Iterable[str]) -> InputFault | None:
     """Judge a start by the canonical form of a playbook, as the catalog holds it."""
     declared = model.get("declared_inputs")
     if not declared:
         return None
-    read = codec.convert_value(declared, dict[str, InputDeclaration])
-    return declared_inputs.find_missing_inputs(read, given)
+    declarations = codec.convert_value(declared, dict[str, InputDeclaration])
+    return declared_inputs.find_missing_inputs(declarations, input_names)
 
 
-def check_templates(given: Any, names: Collection[str], *, of: str) -> None:
+def check_templates(templates: Any, names: Collection[str], *, of: str) -> None:
     """Check the input templates of a webhook or trigger, which read `names` of a call or message.
 
     Raises a 422 if one does not compile, or reads what there is not.
     """
     try:
-        unknown = compile_value(given).names - frozenset(names) - GLOBALS.keys()
+        unknown = compile_value(templates).names - frozenset(names) - GLOBALS.keys()
     except TemplateError as error:
         raise ApiError(
             HTTPStatus.UNPROCESSABLE_ENTITY, code="template_refused", detail=str(error)

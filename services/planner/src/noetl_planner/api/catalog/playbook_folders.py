@@ -79,8 +79,8 @@ async def _read_files(
             )
         except ApiError as error:
             failures.append((file.name, error))
-            found = error.extra.get("diagnostics", [])
-            diagnostics += [{**codec.to_builtins(item), "file": file.name} for item in found]
+            faults = error.extra.get("diagnostics", [])
+            diagnostics += [{**codec.to_builtins(item), "file": file.name} for item in faults]
     if failures:
         raise _build_folder_error(failures, diagnostics)
     _check_paths(entries_by_name)

@@ -264,12 +264,12 @@ def _build_moved_error(path: str, name: str) -> ApiError:
 
 
 def _view_change(change: StateChange) -> StateView:
-    shown: dict[str, Any] = {
+    fields: dict[str, Any] = {
         name: getattr(change, name)
         for name in StateView.__struct_fields__
         if name not in {"type", "value"}
     }
-    return StateView(type=change.value.type, value=change.value.value, **shown)
+    return StateView(type=change.value.type, value=change.value.value, **fields)
 
 
 ROUTES = [list_states, show_state, show_history, set_state]

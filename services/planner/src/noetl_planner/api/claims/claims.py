@@ -236,11 +236,11 @@ def check_command_id(command_id: str) -> str:
 
 
 async def _read_step_command(
-    services: ApiServices, command_id: str, held: Held
+    services: ApiServices, command_id: str, claim: Held
 ) -> tuple[ExecutionWatch, Lease]:
     """Read the execution of a command that is no frame's; raises a 409 for one that is."""
-    watch = await execution_watch.open_watch(services, held.execution_id)
-    lease = held.to_lease(services, check_command_id(command_id))
+    watch = await execution_watch.open_watch(services, claim.execution_id)
+    lease = claim.to_lease(services, check_command_id(command_id))
     command_state = watch.state.commands.get(CommandId(lease.command_id))
     if command_state is not None and command_state.frame_id is not None:
         raise ApiError(

@@ -88,11 +88,11 @@ async def build_command_view(
             data, media_type=JSON_MEDIA_TYPE, **services.tenant_scope
         )
     item = await _read_work_item(services, command)
-    shown = codec.to_builtins(command)
+    plain_command = codec.to_builtins(command)
     # Secrets open in the workers of this deployment alone.
-    shown.pop("keychain", None)
+    plain_command.pop("keychain", None)
     return CommandView(
-        command=shown,
+        command=plain_command,
         tasks=await _view_tasks(services, draft, command_state, item),
         item=item,
         frame=await _view_frame_work(services, command),
@@ -187,16 +187,16 @@ async def _view_task(
     step: str,
 ) -> TaskView:
     written, error = task.get("input", {}), None
-    given: Any = written
+    rendered_input: Any = written
     try:
-        given = await _render_input(services, draft, written, bound, step=step)
+        rendered_input = await _render_input(services, draft, written, bound, step=step)
     except Refusal as refusal:
         error = refusal.error.message
     return TaskView(
         name=task["name"],
         kind=task["kind"],
         fields=task.get("fields", {}),
-        input=given,
+        input=rendered_input,
         input_error=error,
     )
 

@@ -62,8 +62,8 @@ class ExecutionWatch:
             Message(subject=subject, message_id=key, data=data)
         )
 
-    async def wait_until(self, seen: Callable[[Envelope | None], T | None]) -> T:
-        """Return what `seen` makes of the state as it is, or of the next event that it knows.
+    async def wait_until(self, match_event: Callable[[Envelope | None], T | None]) -> T:
+        """Return what `match_event` makes of the present state, or of the next event that it knows.
 
         Raises a 503 when nothing of the kind happens: the planner is away, or slow.
         """
@@ -73,10 +73,10 @@ class ExecutionWatch:
         ) as ears:
             await ears.listen_elsewhere()
             waited_s, poll_s = 0.0, _POLL_FIRST_S
-            verdict = seen(None)
+            verdict = match_event(None)
             while verdict is None and waited_s < DECIDED_WITHIN_S:
                 feed.news.clear()
-                verdict = await self._read_page(seen)
+                verdict = await self._read_page(match_event)
                 if verdict is None:
                     await wait_for_wake(poll_s, services.stop, feed.news)
                     waited_s += poll_s
@@ -85,7 +85,7 @@ class ExecutionWatch:
             raise problems.build_undecided_error()
         return verdict
 
-    async def _read_page(self, seen: Callable[[Envelope | None], T | None]) -> T | None:
+    async def _read_page(self, match_event: Callable[[Envelope | None], T | None]) -> T | None:
         page = await self._services.history.ledger.read_events(
             self.state.execution_id,
             after_version=self.state.version,
@@ -94,9 +94,9 @@ class ExecutionWatch:
         for envelope in page:
             self.state = fold_event(self.state, envelope)
             take_changes(self.state)
-            seen_event = seen(envelope)
-            if seen_event is not None:
-                return seen_event
+            verdict = match_event(envelope)
+            if verdict is not None:
+                return verdict
         return None
 
 

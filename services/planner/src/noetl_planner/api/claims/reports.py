@@ -36,7 +36,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     error: ErrorObject | None = None
 
 
-Found = Verdict | ApiError
+ReportAnswer = Verdict | ApiError
 
 
 async def settle_command(
@@ -45,7 +45,7 @@ async def settle_command(
     """Tell how a command ended; raises a 409 when the lease is not the worker's any more."""
     conflict = leases.find_command_conflict(execution_watch.state, lease, pools)
     await _send_report(execution_watch, lease, fact, conflict)
-    verdict: Found = await execution_watch.wait_until(
+    verdict: ReportAnswer = await execution_watch.wait_until(
         lambda event: _match_command_event(event, lease)
     )
     if isinstance(verdict, ApiError):
@@ -64,7 +64,7 @@ async def settle_frame(
     """Tell how a frame ended; raises a 409 when the lease is not the worker's any more."""
     conflict = leases.find_frame_conflict(execution_watch.state, lease, frame_id, pools)
     await _send_report(execution_watch, lease, fact, conflict)
-    verdict: Found = await execution_watch.wait_until(
+    verdict: ReportAnswer = await execution_watch.wait_until(
         lambda event: _match_frame_event(event, lease, frame_id)
     )
     if isinstance(verdict, ApiError):
@@ -106,7 +106,7 @@ def _is_past_attempt(execution_watch: ExecutionWatch, lease: Lease) -> bool:
     return current is not None and lease.attempt < current
 
 
-def _match_command_event(envelope: Envelope | None, lease: Lease) -> Found | None:
+def _match_command_event(envelope: Envelope | None, lease: Lease) -> ReportAnswer | None:
     match envelope.event if envelope is not None else None:
         case command_events.CommandCompleted(command_id=of) if of == lease.command_id:
             return _build_verdict(envelope, CommandStatus.COMPLETED)
@@ -121,7 +121,9 @@ def _match_command_event(envelope: Envelope | None, lease: Lease) -> Found | Non
             return _match_cancel_event(envelope, lease)
 
 
-def _match_frame_event(envelope: Envelope | None, lease: Lease, frame_id: str) -> Found | None:
+def _match_frame_event(
+    envelope: Envelope | None, lease: Lease, frame_id: str
+) -> ReportAnswer | None:
     match envelope.event if envelope is not None else None:
         case frame_events.FrameCommitted(frame_id=of) if of == frame_id:
             return _build_verdict(envelope, FrameStatus.COMPLETED)
@@ -135,7 +137,7 @@ def _match_frame_event(envelope: Envelope | None, lease: Lease, frame_id: str) -
             return _match_cancel_event(envelope, lease)
 
 
-def _match_cancel_event(envelope: Envelope | None, lease: Lease) -> Found | None:
+def _match_cancel_event(envelope: Envelope | None, lease: Lease) -> ReportAnswer | None:
     match envelope.event if envelope is not None else None:
         case command_events.CommandCancelled(command_id=of, error=error) if of == lease.command_id:
             return _build_verdict(envelope, CommandStatus.CANCELLED, error)

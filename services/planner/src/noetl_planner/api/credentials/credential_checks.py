@@ -51,19 +51,19 @@ def check_credential_fields(
 
 
 def _list_missing_fields(
-    kind: CredentialType, kept: dict[str, Any], data: dict[str, Any]
+    kind: CredentialType, stored_fields: dict[str, Any], data: dict[str, Any]
 ) -> list[str]:
     """Say which fields are needed and neither there nor wrong."""
     written = {field.name for key in data if (field := kind.find_field(key)) is not None}
     present = {
         field.name
-        for key, value in kept.items()
+        for key, value in stored_fields.items()
         if (field := kind.find_field(key)) is not None and value not in (None, "")
     }
     return [
         "it needs " + " or ".join(f"'{item}'" for item in group)
         for group in kind.needs
-        if not (present & {*group}) and not (written - {*kept} & {*group})
+        if not (present & {*group}) and not (written - {*stored_fields} & {*group})
     ]
 
 

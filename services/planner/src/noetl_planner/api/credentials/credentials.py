@@ -154,10 +154,10 @@ async def _seal_and_store(
                 await services.registry.credentials.put_credential(sealed, **place)
         except VersionConflict:
             continue
-        taken = await services.payloads.put_named(
+        existing_object = await services.payloads.put_named(
             build_object_name(name, version), codec.encode_json(sealed), **place
         )
-        if taken is None:
+        if existing_object is None:
             return sealed
     raise ApiError(
         HTTPStatus.CONFLICT,

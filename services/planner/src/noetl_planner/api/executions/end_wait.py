@@ -36,8 +36,8 @@ def parse_wait_s(prefer: str | None) -> int:
 
     What it says beyond that, and what makes no sense, is left aside, as RFC 7240 has it.
     """
-    asked = _WAIT.search(prefer or "")
-    return min(int(asked[1]), WAIT_MAX_S) if asked else 0
+    match = _WAIT.search(prefer or "")
+    return min(int(match[1]), WAIT_MAX_S) if match else 0
 
 
 async def wait_for_end(

@@ -173,20 +173,20 @@ async def list_executions(
         executions_max=limit,
     )
     place = None if before is None else execution_lookup.check_execution_id(before)
-    shown: list[Row] = []
+    page_rows: list[Row] = []
     # Where roles hold for some folders, rows of others are left out: a page looks at more of them.
     for _ in range(PAGES_MAX):
         rows = await read_page(before=place)
-        shown += [row for row in rows if services.covers_path(row["path"])]
+        page_rows += [row for row in rows if services.covers_path(row["path"])]
         is_full = len(rows) == limit
         place = rows[-1]["execution_id"] if is_full else None
-        if not is_full or len(shown) >= limit or not services.path_prefixes:
+        if not is_full or len(page_rows) >= limit or not services.path_prefixes:
             break
     now = services.clock.now()
-    if len(shown) > limit:
-        shown, place = shown[:limit], shown[limit - 1]["execution_id"]
+    if len(page_rows) > limit:
+        page_rows, place = page_rows[:limit], page_rows[limit - 1]["execution_id"]
     return ExecutionList(
-        executions=[views.view_summary(row, now=now) for row in shown], next_before=place
+        executions=[views.view_summary(row, now=now) for row in page_rows], next_before=place
     )
 
 

@@ -123,12 +123,12 @@ def _find_live_activation(before: ExecutionState, step: str) -> int | None:
 
 
 def _choose_step(
-    before: ExecutionState, graph: WorkflowGraph, wanted: str | None
+    before: ExecutionState, graph: WorkflowGraph, from_step: str | None
 ) -> tuple[str, str | None]:
     """Choose the step to begin with, and where its token comes from; raises a 422."""
     live_steps = {run.step: run.came_from for run in before.runs.values()} | before.tokens
-    if wanted is not None:
-        return reruns.check_known_step(graph, wanted), live_steps.get(wanted)
+    if from_step is not None:
+        return reruns.check_known_step(graph, from_step), live_steps.get(from_step)
     if len(live_steps) == 1:
         return next(iter(live_steps.items()))
     if not live_steps:

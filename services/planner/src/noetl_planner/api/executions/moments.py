@@ -185,7 +185,7 @@ def _build_moment(
     row = surfaces.execution
     summary = views.view_summary(row, now=now)
     stages = surfaces.stages[:STAGES_MAX]
-    shown = {stage["stage_id"] for stage in stages}
+    stage_ids = {stage["stage_id"] for stage in stages}
     return Moment(
         execution_id=row["execution_id"],
         path=row["path"],
@@ -208,7 +208,7 @@ def _build_moment(
         steps=sum_steps(runs[:RUNS_MAX]),
         stages=[views.view_stage(stage) for stage in stages],
         loops=[views.view_loop(loop) for loop in surfaces.loops[:STAGES_MAX]],
-        bins=[frame_bin for frame_bin in surfaces.bins if frame_bin.stage_id in shown],
+        bins=[frame_bin for frame_bin in surfaces.bins if frame_bin.stage_id in stage_ids],
         more_stages=len(surfaces.stages) > STAGES_MAX or len(surfaces.loops) > STAGES_MAX,
         more_runs=len(runs) > RUNS_MAX,
         variables=ctx_references.show_markers(row.get("variables") or {}),

@@ -98,7 +98,7 @@ async def begin_rerun(
         if body.from_step is not None:
             check_known_step(graph, body.from_step)
         record = await item_takeover.find_failed_loop(
-            services, row, ended, playbook, graph, wanted=body.from_step
+            services, row, ended, playbook, graph, from_step=body.from_step
         )
         taking = await take_items(services, record)
     step = taking.step if taking is not None else _choose_step(ended, graph, body.from_step)
@@ -150,22 +150,22 @@ async def begin_rerun(
     )
 
 
-def check_known_step(graph: WorkflowGraph, wanted: str) -> str:
+def check_known_step(graph: WorkflowGraph, step: str) -> str:
     """Admit a step that somebody named; raises a 422 that says what was probably meant."""
-    if wanted in graph.steps:
-        return wanted
+    if step in graph.steps:
+        return step
     raise ApiError(
         HTTPStatus.UNPROCESSABLE_ENTITY,
         code="unknown_step",
-        detail=f"this version of the playbook has no step {wanted!r}",
-        hint=spelling.suggest_word(wanted, list(graph.steps)),
+        detail=f"this version of the playbook has no step {step!r}",
+        hint=spelling.suggest_word(step, list(graph.steps)),
     )
 
 
-def _choose_step(ended: ExecutionState, graph: WorkflowGraph, wanted: str | None) -> str:
+def _choose_step(ended: ExecutionState, graph: WorkflowGraph, from_step: str | None) -> str:
     """Choose the step to begin with; raises a 422."""
-    if wanted is not None:
-        return check_known_step(graph, wanted)
+    if from_step is not None:
+        return check_known_step(graph, from_step)
     if ended.failure is None:
         raise ApiError(
             HTTPStatus.UNPROCESSABLE_ENTITY,

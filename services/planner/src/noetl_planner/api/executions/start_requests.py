@@ -462,23 +462,23 @@ def _build_request_identity(fact: ExecutionRequested) -> tuple[Any, ...]:
 
 
 def _get_inputs(body: ExecuteBody) -> dict[str, Any]:
-    given = {name: getattr(body, name) for name in _INPUT_NAMES if getattr(body, name) is not None}
-    if len(given) > 1:
+    values = {name: getattr(body, name) for name in _INPUT_NAMES if getattr(body, name) is not None}
+    if len(values) > 1:
         raise problems.build_bad_request_error(
-            f"the inputs are given {len(given)} times: as {' and '.join(given)}",
+            f"the inputs are given {len(values)} times: as {' and '.join(values)}",
             hint="give them once, as workload",
         )
-    return next(iter(given.values()), {})
+    return next(iter(values.values()), {})
 
 
-def _parse_version(given: int | str | None) -> int | None:
-    if given is None or given == "latest":
+def _parse_version(version: int | str | None) -> int | None:
+    if version is None or version == "latest":
         return None
     try:
-        return int(given)
+        return int(version)
     except ValueError:
         raise problems.build_bad_request_error(
-            f"version {given!r} is neither a number nor 'latest'"
+            f"version {version!r} is neither a number nor 'latest'"
         ) from None
 
 

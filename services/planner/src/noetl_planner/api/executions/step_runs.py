@@ -64,11 +64,11 @@ async def list_step_runs(
     row = await execution_lookup.get_execution_row(services, execution_id)
     events = await find_run_events(services.history, row, after=after, runs_max=limit + 1)
     runs = view_runs(events, now=row.get("ended_at") or services.clock.now())
-    shown = runs[:limit]
+    page_runs = runs[:limit]
     return StepRunList(
         execution_id=row["execution_id"],
-        steps=shown,
-        next_after=shown[-1].version if shown else after,
+        steps=page_runs,
+        next_after=page_runs[-1].version if page_runs else after,
         has_more=len(runs) > limit,
     )
 

@@ -113,10 +113,12 @@ async def _examine_history(
     It may grow meanwhile. The head is read after the events, so that none can stand behind it that
     was appended since; and then what it counts and was not read yet.
     """
-    read = await _feed_events(history, examination, execution_id, after=0)
+    fed_version = await _feed_events(history, examination, execution_id, after=0)
     head = await history.ledger.find_head(execution_id)
-    if head is not None and head.version > read:
-        await _feed_events(history, examination, execution_id, after=read, until=head.version)
+    if head is not None and head.version > fed_version:
+        await _feed_events(
+            history, examination, execution_id, after=fed_version, until=head.version
+        )
     return head
 
 

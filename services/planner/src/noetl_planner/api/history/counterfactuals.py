@@ -194,10 +194,10 @@ async def _decide_history(
 
 
 async def _decide_next(
-    execution_id: ExecutionId, found: Counterfactual, values: DecisionValues
+    execution_id: ExecutionId, counterfactual: Counterfactual, values: DecisionValues
 ) -> bool:
     try:
-        return found.decide_next()
+        return counterfactual.decide_next()
     except PayloadNeeded as needed:
         ref = needed.stored.reference
         if not values.has_room_for(ref, bytes_max=_PAYLOAD_BYTES_MAX, values_max=EVENTS_MAX):

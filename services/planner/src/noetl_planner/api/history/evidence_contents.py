@@ -96,28 +96,28 @@ async def _take_payloads(
 ) -> tuple[list[KeptContent], int]:
     """Return what fits one answer, and the version of the last event that it covers."""
     contents: dict[str, KeptContent] = {}
-    left, last = bytes_max, 0
+    bytes_left, last = bytes_max, 0
     for stored_event in page:
         references = payload_references.collect_references(
             [stored_event.event, stored_event.payload_ref]
         )
         new = [reference for sha256, reference in references.items() if sha256 not in contents]
-        wanted = sum(int(reference.get("payload_bytes") or 0) for reference in new)
-        if left < wanted <= bytes_max and contents:
+        new_bytes = sum(int(reference.get("payload_bytes") or 0) for reference in new)
+        if bytes_left < new_bytes <= bytes_max and contents:
             break
         for reference in new:
-            content = await _read_content(services, reference, left)
-            left -= 0 if content.content is None else content.bytes
+            content = await _read_content(services, reference, bytes_left)
+            bytes_left -= 0 if content.content is None else content.bytes
             contents[content.sha256] = content
         last = stored_event.stream_version
     return list(contents.values()), last
 
 
 async def _read_content(
-    services: ApiServices, found: dict[str, Any], bytes_max: int
+    services: ApiServices, plain_reference: dict[str, Any], bytes_max: int
 ) -> KeptContent:
     """Read a payload of at most so many bytes."""
-    reference = codec.convert_value(found, PayloadRef)
+    reference = codec.convert_value(plain_reference, PayloadRef)
     data, left_out = await _stream_bytes(services.payloads, reference, bytes_max)
     if not left_out:
         return _show_content(reference.uri, reference.sha256, data)
@@ -189,14 +189,14 @@ async def _take_chunks(
 ) -> list[KeptContent]:
     """Return the first of the chunks, as far as they fit one answer."""
     contents: list[KeptContent] = []
-    left = bytes_max
+    bytes_left = bytes_max
     for name in names:
         content = await _read_chunk(services, name)
-        if left < content.bytes <= bytes_max and contents:
+        if bytes_left < content.bytes <= bytes_max and contents:
             break
-        if content.bytes > left and not content.left_out:
+        if content.bytes > bytes_left and not content.left_out:
             content = structs.replace(content, content=None, left_out=TOO_LARGE)
-        left -= 0 if content.content is None else content.bytes
+        bytes_left -= 0 if content.content is None else content.bytes
         contents.append(content)
     return contents
 

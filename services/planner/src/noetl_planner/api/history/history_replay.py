@@ -52,13 +52,13 @@ async def replay_history(
 
     Without rows a snapshot may stand for what came before it; rows need the whole history.
     """
-    begun = build_empty_state(execution_id, **services.tenant_scope)
+    start_state = build_empty_state(execution_id, **services.tenant_scope)
     if not has_rows:
         past_snapshot = await services.history.past_snapshots.find_snapshot_before(
             execution_id, until
         )
-        begun = snapshot.restore_state(past_snapshot) or begun
-    replay = HistoryReplay(begun)
+        start_state = snapshot.restore_state(past_snapshot) or start_state
+    replay = HistoryReplay(start_state)
     while replay.state.version < until:
         await _feed_page(services.history, replay, until=until)
         _check_row_count(replay)
@@ -108,13 +108,13 @@ def _check_row_count(replay: HistoryReplay) -> None:
 def redact_event(stored_event: StoredEvent) -> StoredEvent:
     """Hide sealed values of an event; one without any is returned as it is."""
     data = codec.encode_json(stored_event)
-    shown = redaction.mask_sealed_bytes(data)
-    if shown is data:
+    masked_data = redaction.mask_sealed_bytes(data)
+    if masked_data is data:
         return stored_event
-    return codec.convert_value({**codec.decode_json(shown), "concealed": True}, StoredEvent)
+    return codec.convert_value({**codec.decode_json(masked_data), "concealed": True}, StoredEvent)
 
 
-async def check_payloads(payloads: Payloads, found: payload_references.Found) -> list[PayloadCheck]:
+async def check_payloads(payloads: Payloads, refs: payload_references.Found) -> list[PayloadCheck]:
     """Read every payload and compare its digest, a few at a time."""
     gate = asyncio.Semaphore(_PAYLOADS_AT_ONCE)
 
@@ -123,7 +123,7 @@ async def check_payloads(payloads: Payloads, found: payload_references.Found) ->
             return await _check_payload(payloads, one)
 
     async with open_task_group() as group:
-        tasks = [group.create_task(check_in_turn(item)) for item in found.values()]
+        tasks = [group.create_task(check_in_turn(item)) for item in refs.values()]
     return [task.result() for task in tasks]
 
 
@@ -334,11 +334,11 @@ async def _read_live_rows(services: ApiServices, execution_id: ExecutionId) -> E
             for surface in rows.SURFACES
         }
         if before == await services.history.projections.list_positions([execution_id]):
-            shown = codec.decode_json(
+            masked_rows = codec.decode_json(
                 redaction.mask_sealed_bytes(codec.encode_json(rows_by_surface))
             )
             return evidence.build_exported_rows(
-                shown,
+                masked_rows,
                 scope=EvidenceScope(execution_id=execution_id, **services.tenant_scope),
                 adapter=type(services.history.projections).__name__,
                 version=before.get(execution_id, 0),

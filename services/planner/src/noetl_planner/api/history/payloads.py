@@ -38,10 +38,10 @@ async def resolve(
     segments = _parse_segments(ref)
     match segments:
         case ("execution", _, "result", _, _) | ("execution", _, "result", _, _, _):
-            shown, stored = await results.resolve_result(
+            window, stored = await results.resolve_result(
                 services, segments, offset=offset, limit=limit
             )
-            return _view_resolved(ref, "" if stored is None else stored.sha256, shown)
+            return _view_resolved(ref, "" if stored is None else stored.sha256, window)
         case _:
             reference = _parse_reference(services, ref, segments)
     value = await payload_reader.read_payload(services, reference)
@@ -52,14 +52,14 @@ async def resolve(
     )
 
 
-def _view_resolved(uri: str, sha256: str, shown: Window) -> Resolved:
+def _view_resolved(uri: str, sha256: str, window: Window) -> Resolved:
     return Resolved(
         uri=uri,
         sha256=sha256,
-        data=shown.data,
-        total=shown.total,
-        offset=shown.offset,
-        has_next=shown.has_next,
+        data=window.data,
+        total=window.total,
+        offset=window.offset,
+        has_next=window.has_next,
     )
 
 

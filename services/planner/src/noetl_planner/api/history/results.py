@@ -159,18 +159,18 @@ async def get_step_result(
         step_result.result,
         error=error,
     )
-    shown = payload_reader.view_window(value, offset=offset, limit=limit)
+    window = payload_reader.view_window(value, offset=offset, limit=limit)
     return ResultView(
         execution_id=checked_id,
         step=step_result.step,
         run_id=_find_result_run(step_result),
         status="error" if error is not None else "ok",
         ref=_find_result_locator(checked_id, step_result),
-        data=shown.data,
+        data=window.data,
         error=error_view.show_error_record(error),
-        total=shown.total,
-        offset=shown.offset,
-        has_next=shown.has_next,
+        total=window.total,
+        offset=window.offset,
+        has_next=window.has_next,
     )
 
 

@@ -96,13 +96,13 @@ async def hold(services: Services, data: JSONBody[HoldBody]) -> Held:
     execution_id = await _check_history_owner(services, data.execution_id)
     target = execution_id or "everything"
     async with services.record_change("hold.placed", target, reason=data.reason):
-        held = await services.history.holds.place_hold(
+        hold_id = await services.history.holds.place_hold(
             owner,
             execution_id=execution_id,
             reason=data.reason,
             who=services.name_asker(data.who),
         )
-    return Held(hold_id=held, execution_id=execution_id)
+    return Held(hold_id=hold_id, execution_id=execution_id)
 
 
 @post("/retention/holds/release", status_code=HTTP_200_OK, tags=["retention"])
@@ -123,9 +123,9 @@ async def release(services: Services, data: JSONBody[HoldBody]) -> Held:
             who=services.name_asker(data.who),
         )
         if ended is None:
-            what = "everything" if execution_id is None else f"execution {execution_id}"
+            target_text = "everything" if execution_id is None else f"execution {execution_id}"
             raise problems.build_not_found_error(
-                f"there is no open hold on {what}",
+                f"there is no open hold on {target_text}",
                 hint="noetl retention list lists them",
             )
     return Held(hold_id=ended, execution_id=execution_id)

@@ -20,16 +20,16 @@ class CoalescingTransport:
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
-        self._held = b""
+        self._buffer = b""
         self._leaving: asyncio.Handle | None = None
 
     def write(self, data: bytes) -> None:
         """Hold what comes first; what comes behind it takes it along."""
-        if not self._held and len(data) <= _JOINED_BYTES_MAX:
-            self._held = data
+        if not self._buffer and len(data) <= _JOINED_BYTES_MAX:
+            self._buffer = data
             self._leaving = self._loop.call_soon(self._flush_held)
         elif len(data) <= _JOINED_BYTES_MAX:
-            self._held += data
+            self._buffer += data
             self._flush_held()
         else:
             self._flush_held()
@@ -48,9 +48,9 @@ class CoalescingTransport:
         if self._leaving is not None:
             self._leaving.cancel()
             self._leaving = None
-        if self._held:
-            held, self._held = self._held, b""
-            self._transport.write(held)
+        if self._buffer:
+            data, self._buffer = self._buffer, b""
+            self._transport.write(data)
 
 
 # Time limit for a request's head, which is small: a client that sends single bytes is cut off.

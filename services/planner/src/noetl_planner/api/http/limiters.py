@@ -32,10 +32,10 @@ class CallBuckets:
     def take_call(self, key: Hashable, rate: float) -> float:
         """Count a call; return for how many seconds there is no room, 0 where there is."""
         now, most = monotonic(), max(1.0, rate * _BURST_S)
-        left, at = self._buckets.find_value(key) or (most, now)
-        left = min(most, left + (now - at) * rate)
-        self._buckets.keep_value(key, (max(left - 1, 0), now))
-        return 0.0 if left >= 1 else (1 - left) / rate
+        calls_left, at = self._buckets.find_value(key) or (most, now)
+        calls_left = min(most, calls_left + (now - at) * rate)
+        self._buckets.keep_value(key, (max(calls_left - 1, 0), now))
+        return 0.0 if calls_left >= 1 else (1 - calls_left) / rate
 
 
 class CallRateLimiter:
@@ -123,11 +123,11 @@ class ClaimLimiter:
             del self._of_worker[worker]
 
 
-def _build_too_many_claims_error(what: str, *, hint: str) -> ApiError:
+def _build_too_many_claims_error(detail: str, *, hint: str) -> ApiError:
     return ApiError(
         HTTPStatus.TOO_MANY_REQUESTS,
         code="too_many_claims",
-        detail=what,
+        detail=detail,
         hint=hint,
         headers={"Retry-After": str(RETRY_AFTER_S)},
     )
@@ -158,9 +158,9 @@ class FollowerLimiter:
     """Counts the clients that follow executions."""
 
     def __init__(self) -> None:
-        self._taken = 0
-        self._taken_by_client: Counter[str] = Counter()
-        self._taken_by_execution: Counter[str] = Counter()
+        self._follower_count = 0
+        self._count_by_client: Counter[str] = Counter()
+        self._count_by_execution: Counter[str] = Counter()
 
     def hold_seat(self, client: str, execution_id: str) -> FollowerSeat:
         """Keep a seat from now on until its block ends."""
@@ -169,21 +169,21 @@ class FollowerLimiter:
 
     def has_seat(self, limits: FollowerLimits) -> bool:
         """Tell whether one more client may follow."""
-        return self._taken < limits.all
+        return self._follower_count < limits.all
 
     def has_client_seat(self, client: str, limits: FollowerLimits) -> bool:
         """Tell whether one client may follow once more."""
-        return self._taken_by_client[client] < limits.client
+        return self._count_by_client[client] < limits.client
 
     def has_execution_seat(self, execution_id: str, limits: FollowerLimits) -> bool:
         """Tell whether one execution may be followed once more."""
-        return self._taken_by_execution[execution_id] < limits.execution
+        return self._count_by_execution[execution_id] < limits.execution
 
     def _count_follower(self, client: str, execution_id: str, change: int) -> None:
-        self._taken += change
+        self._follower_count += change
         for counts, key in (
-            (self._taken_by_client, client),
-            (self._taken_by_execution, execution_id),
+            (self._count_by_client, client),
+            (self._count_by_execution, execution_id),
         ):
             counts[key] += change
             if not counts[key]:

@@ -58,19 +58,19 @@ def get_client_address(request: AnyRequest) -> str:
     return request.client.host if request.client is not None else ""
 
 
-def build_name_taken_error(what: str) -> ApiError:
+def build_name_taken_error(label: str) -> ApiError:
     """Say that a name belongs to something that who asks may not change."""
     return ApiError(
         HTTPStatus.CONFLICT,
         code="name_taken",
-        detail=f"the name of {what} is taken",
+        detail=f"the name of {label} is taken",
         hint="choose another name: it is one for all folders of the organization",
     )
 
 
-def build_not_found_error(what: str, *, hint: str | None = None) -> ApiError:
+def build_not_found_error(detail: str, *, hint: str | None = None) -> ApiError:
     """Say that something is not there."""
-    return ApiError(HTTPStatus.NOT_FOUND, code="not_found", detail=what, hint=hint)
+    return ApiError(HTTPStatus.NOT_FOUND, code="not_found", detail=detail, hint=hint)
 
 
 def build_no_tenant_error(tenant: str) -> ApiError:
@@ -92,9 +92,9 @@ def check_tenant_name(tenant: str) -> None:
         )
 
 
-def build_bad_request_error(what: str, *, hint: str | None = None) -> ApiError:
+def build_bad_request_error(detail: str, *, hint: str | None = None) -> ApiError:
     """Say that a request makes no sense."""
-    return ApiError(HTTPStatus.BAD_REQUEST, code="bad_request", detail=what, hint=hint)
+    return ApiError(HTTPStatus.BAD_REQUEST, code="bad_request", detail=detail, hint=hint)
 
 
 def check_folder(path: str) -> None:
@@ -107,10 +107,10 @@ def check_folder(path: str) -> None:
         )
 
 
-def build_request_too_large_error(what: str, *, hint: str | None = None) -> ApiError:
+def build_request_too_large_error(detail: str, *, hint: str | None = None) -> ApiError:
     """Say that something exceeds what there is room for."""
     status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-    return ApiError(status, code="payload_too_large", detail=what, hint=hint)
+    return ApiError(status, code="payload_too_large", detail=detail, hint=hint)
 
 
 def build_undecided_error() -> ApiError:
@@ -123,17 +123,17 @@ def build_undecided_error() -> ApiError:
     )
 
 
-def check_depth(value: Any, what: str) -> None:
+def check_depth(value: Any, noun: str) -> None:
     """Raise a 400 for what is nested deeper than the planner takes it."""
     if is_nested_deeper(value, DEPTH_MAX):
-        raise build_bad_request_error(f"{what} is nested deeper than {DEPTH_MAX} levels")
+        raise build_bad_request_error(f"{noun} is nested deeper than {DEPTH_MAX} levels")
 
 
-def check_name(name: str, what: str) -> str:
+def check_name(name: str, noun: str) -> str:
     """Admit what may name a schedule, a webhook, a trigger; raises a 400 for anything else."""
     if not NAME.fullmatch(name):
         raise build_bad_request_error(
-            f"{name[:128]!r} cannot name {what}",
+            f"{name[:128]!r} cannot name {noun}",
             hint="use 1 to 128 letters, digits, '.', '_' or '-', a letter or digit first",
         )
     return name

@@ -144,13 +144,13 @@ class QuotaBoard:
         async with count.counting:
             if count.running_until > monotonic():
                 return
-            asked = tuple(count.begun_at)
+            execution_ids = tuple(count.begun_at)
             running = await self._quotas.count_running(
-                count.quota.tenant_id, begun=asked, running_max=running_max + 1
+                count.quota.tenant_id, begun=execution_ids, running_max=running_max + 1
             )
             count.running, count.running_until = running.running, monotonic() + COUNTED_S
             oldest = monotonic() - UNSHOWN_S
-            for execution_id in asked:
+            for execution_id in execution_ids:
                 is_shown = execution_id not in running.unshown
                 if is_shown or count.begun_at.get(execution_id, oldest) < oldest:
                     count.begun_at.pop(execution_id, None)

@@ -95,14 +95,14 @@ class RequestScope(Struct, frozen=True, kw_only=True):
             path == prefix or path.startswith(f"{prefix}/") for prefix in self.path_prefixes
         )
 
-    def check_path(self, path: str, what: str) -> None:
+    def check_path(self, path: str, label: str) -> None:
         """Raise a 404 for a playbook out of reach: that it is there is not told.
 
         It is a 403 for who sees the playbook, and may not do this to it.
         """
         self.check_seen_path(path)
         if not self.covers_path(path):
-            raise problems.build_not_found_error(f"there is no {what}")
+            raise problems.build_not_found_error(f"there is no {label}")
 
     def check_seen_path(self, path: str) -> None:
         """Raise a 403 for a playbook that who asks sees, and may not do this to."""
@@ -113,10 +113,10 @@ class RequestScope(Struct, frozen=True, kw_only=True):
         """Tell whether who asks sees a playbook, also where this request may do nothing to it."""
         return self.covers_path(path) or self.has_permission(Permission.SEE, path)
 
-    def check_replaced(self, path: str | None, what: str) -> None:
+    def check_replaced(self, path: str | None, label: str) -> None:
         """Raise a 409 for a name whose present owner is a playbook out of reach; None: nobody's."""
         if path is not None and not self.covers_path(path):
-            raise problems.build_name_taken_error(what)
+            raise problems.build_name_taken_error(label)
 
     def has_permission(self, permission: Permission, path: str) -> bool:
         """Tell whether who asks may do something else to a playbook."""
@@ -174,7 +174,7 @@ class ApiServices(RequestScope, frozen=True, kw_only=True):
             actor, Permission.WRITE_PLAYBOOKS, path=path, **self.tenant_scope
         )
 
-    async def check_author(self, actor: Actor | None, path: str, what: str) -> None:
+    async def check_author(self, actor: Actor | None, path: str, label: str) -> None:
         """Raise a 403, and record it, when who has put what starts a playbook may not any more."""
         fault = await self.find_author_fault(actor, path)
         if fault is None:
@@ -185,7 +185,7 @@ class ApiServices(RequestScope, frozen=True, kw_only=True):
         raise ApiError(
             HTTPStatus.FORBIDDEN,
             code="author_refused",
-            detail=f"{what} may not start playbook {path!r}: {fault}",
+            detail=f"{label} may not start playbook {path!r}: {fault}",
             hint="somebody who may takes it over by putting it again",
         )
 

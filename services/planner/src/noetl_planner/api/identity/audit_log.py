@@ -16,7 +16,7 @@ from noetl_planner.api.http.services import Services
 RECORDS_MAX = 1000
 _CHECKED_AT_ONCE = 1000
 
-Said = Annotated[str | None, QueryParameter(max_length=256)]
+FilterText = Annotated[str | None, QueryParameter(max_length=256)]
 
 
 class RecordView(Struct, frozen=True, kw_only=True):
@@ -54,8 +54,8 @@ class StreamVerdict(Struct, frozen=True, kw_only=True):
 @get("/audit", tags=["audit"])
 async def list_records(
     services: Services,
-    who: Said = None,
-    what: Said = None,
+    who: FilterText = None,
+    what: FilterText = None,
     since: FromQuery[datetime | None] = None,
     outcome: FromQuery[Outcome | None] = None,
     after: Annotated[int | None, QueryParameter(ge=0, le=problems.NUMBER_MAX)] = None,

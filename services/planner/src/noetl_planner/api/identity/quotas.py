@@ -74,10 +74,10 @@ async def list_quotas(
         after=after,
         tenants_max=QUOTAS_MAX + 1,
     )
-    shown = usages[:QUOTAS_MAX]
+    page = usages[:QUOTAS_MAX]
     return UsageList(
-        quotas=[_view_usage(usage) for usage in shown],
-        next_after=shown[-1].quota.tenant_id if len(usages) > QUOTAS_MAX else None,
+        quotas=[_view_usage(usage) for usage in page],
+        next_after=page[-1].quota.tenant_id if len(usages) > QUOTAS_MAX else None,
     )
 
 

@@ -143,9 +143,9 @@ async def begin_sign_in(
 ) -> Response[None]:
     """Send a browser to the identity provider; `next` is a path here for when it is back."""
     sign_in = get_browser_sign_in(services.identity)
-    begun = await sign_in.begin_sign_in(next_path)
-    pending = build_cookie_jar(sign_in).set_pending(begun.cookie, age_s=PENDING_S)
-    return _redirect_browser(begun.address, [pending])
+    sign_in_start = await sign_in.begin_sign_in(next_path)
+    pending = build_cookie_jar(sign_in).set_pending(sign_in_start.cookie, age_s=PENDING_S)
+    return _redirect_browser(sign_in_start.address, [pending])
 
 
 @get("/auth/callback", tags=["sign-in"], status_code=HTTPStatus.SEE_OTHER)

@@ -40,11 +40,11 @@ def check_execution_id(text: str) -> ExecutionId:
     return ExecutionId(text)
 
 
-def check_number(text: str, what: str) -> str:
+def check_number(text: str, noun: str) -> str:
     """Admit an identity that is a number; raises a 400 for anything else."""
     if not (text.isascii() and text.isdigit() and int(text[:20]) <= _ID_MAX):
         raise problems.build_bad_request_error(
-            f"{text[:80]!r} is not {what}: it is a number of up to 19 digits"
+            f"{text[:80]!r} is not {noun}: it is a number of up to 19 digits"
         )
     return text
 
@@ -58,10 +58,10 @@ async def get_execution_row(services: ApiServices, text: str) -> Row:
         services.check_path(rows[0]["path"], f"execution {execution_id}")
         return rows[0]
     if not rows:
-        begun = await _find_unprojected_row(services, execution_id)
-        if begun is not None:
-            services.check_path(begun["path"], f"execution {execution_id}")
-            return begun
+        unprojected_row = await _find_unprojected_row(services, execution_id)
+        if unprojected_row is not None:
+            services.check_path(unprojected_row["path"], f"execution {execution_id}")
+            return unprojected_row
     raise problems.build_not_found_error(
         f"there is no execution {execution_id}",
         hint="noetl ls lists them",
@@ -88,8 +88,8 @@ async def check_parent(services: ApiServices, text: str) -> None:
 
 def find_requested_execution(request: Request) -> ExecutionRequested | None:
     """Return what a durable request asks to run."""
-    asked = facts.decode_fact_batch(request.data).facts
-    return next((fact for fact in asked if isinstance(fact, ExecutionRequested)), None)
+    batch_facts = facts.decode_fact_batch(request.data).facts
+    return next((fact for fact in batch_facts if isinstance(fact, ExecutionRequested)), None)
 
 
 async def _find_unprojected_row(services: ApiServices, execution_id: ExecutionId) -> Row | None:
@@ -148,18 +148,18 @@ async def find_parent_correlation_id(services: ApiServices, parent: str | None) 
     if parent is None:
         return None
     try:
-        begun = await services.history.ledger.find_by_key(
+        start = await services.history.ledger.find_by_key(
             ExecutionId(check_execution_id(parent)), STARTED
         )
     except HistoryDropped:
         return None
     owner = services.tenant_id, services.organization_id
-    is_ours = begun is not None and (begun.tenant_id, begun.organization_id) == owner
-    if begun is None or not is_ours:
+    is_ours = start is not None and (start.tenant_id, start.organization_id) == owner
+    if start is None or not is_ours:
         return None
     # The flow of a run out of reach is not told.
-    path = begun.event.path if isinstance(begun.event, PlaybookInitialized) else ""
-    return begun.correlation_id if services.sees_path(path) else None
+    path = start.event.path if isinstance(start.event, PlaybookInitialized) else ""
+    return start.correlation_id if services.sees_path(path) else None
 
 
 PAGE_EVENTS = 1000
@@ -209,8 +209,8 @@ async def get_execution_page(
         )
     except HistoryDropped as failure:
         return execution_id, structs.replace(page, events=[]), str(failure)
-    shown = [history_ports.build_shown_event(envelope) for envelope in history]
-    return execution_id, structs.replace(page, events=shown), None
+    page_events = [history_ports.build_shown_event(envelope) for envelope in history]
+    return execution_id, structs.replace(page, events=page_events), None
 
 
 async def _view_unprojected(services: ApiServices, execution_id: ExecutionId) -> HistoryPage:

@@ -52,13 +52,13 @@ def hide_values(view: EventView) -> EventView:
 
 def _list_shown_fields() -> frozenset[str]:
     """List the fields that are plain in each event that has them: what is new stays hidden."""
-    shown: set[str] = set()
+    plain_fields: set[str] = set()
     hidden: set[str] = set()
     for event_class in EVENT_CLASSES:
         for field in msgspec.structs.fields(event_class):
             plain = _is_plain(inspect.type_info(field.type))
-            (shown if plain else hidden).add(field.encode_name)
-    return frozenset(shown - hidden)
+            (plain_fields if plain else hidden).add(field.encode_name)
+    return frozenset(plain_fields - hidden)
 
 
 def _is_plain(kind: Any) -> bool:

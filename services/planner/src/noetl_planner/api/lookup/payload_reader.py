@@ -35,14 +35,14 @@ class Window(Struct, frozen=True, kw_only=True):
 def view_window(value: Any, *, offset: int, limit: int) -> Window:
     """Show a value, row sets by windows."""
     if isinstance(value, list):
-        shown: Any = value[offset : offset + limit]
-        return _build_window(shown, total=len(value), offset=offset, limit=limit)
+        data: Any = value[offset : offset + limit]
+        return _build_window(data, total=len(value), offset=offset, limit=limit)
     for key in ("rows", "results"):
         if isinstance(value, dict) and isinstance(value.get(key), list):
             whole = value[key]
             same = {name for name, item in value.items() if item is whole or item == whole}
-            shown = {**value, **dict.fromkeys(same, whole[offset : offset + limit])}
-            return _build_window(shown, total=len(whole), offset=offset, limit=limit)
+            data = {**value, **dict.fromkeys(same, whole[offset : offset + limit])}
+            return _build_window(data, total=len(whole), offset=offset, limit=limit)
     return Window(data=value)
 
 

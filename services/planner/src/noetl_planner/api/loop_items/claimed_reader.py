@@ -26,7 +26,7 @@ NOTE = (
 )
 
 Place = tuple[int, int, int]
-Found = tuple[list[ItemView], str, bool]
+ViewPage = tuple[list[ItemView], str, bool]
 
 
 class ClaimedRowReader:
@@ -36,7 +36,7 @@ class ClaimedRowReader:
         self._services = services
         self._record = record
 
-    async def list_items(self, state: ItemState | None, *, after: str, limit: int) -> Found:
+    async def list_items(self, state: ItemState | None, *, after: str, limit: int) -> ViewPage:
         """Return rows after a place, up to which place was looked, and whether more follow."""
         place = parse_row_place(after)
         placed_views: list[tuple[Place, ItemView]] = []
@@ -71,16 +71,16 @@ class ClaimedRowReader:
             results_max=FRAMES_PAGE,
         )
         is_last = len(ended) < FRAMES_PAGE
-        shown = {
+        views = {
             (event.slot, event.frame_index): await self._view_frame_rows(event) for event in ended
         }
-        until = max(shown, default=(0, 0))
+        until = max(views, default=(0, 0))
         for frame in record.state.frames.values():
             at = (frame.slot, frame.frame_index)
-            is_here = frame.stage_id == record.started.stage_id and at not in shown
+            is_here = frame.stage_id == record.started.stage_id and at not in views
             if is_here and at > after[:2] and (is_last or at < until):
-                shown[at] = [view_open_row(frame, row, row) for row in range(frame.row_count)]
-        return sorted(shown.items()), is_last
+                views[at] = [view_open_row(frame, row, row) for row in range(frame.row_count)]
+        return sorted(views.items()), is_last
 
     async def _view_frame_rows(self, event: FrameEnd) -> list[ItemView]:
         errors = await find_frame_row_errors(self._services, self._record, event)

@@ -21,7 +21,7 @@ from noetl_replay.state import FrameState
 # Units that one answer looks at, also where it finds few.
 UNITS_LOOKED_AT_MAX = 2_000
 
-Found = tuple[list[ItemView], int, bool]
+ViewPage = tuple[list[ItemView], int, bool]
 
 
 class FrameRowReader:
@@ -33,7 +33,7 @@ class FrameRowReader:
         self._rows = rows
         self._places = rows.places
 
-    async def list_items(self, state: ItemState | None, *, after: int, limit: int) -> Found:
+    async def list_items(self, state: ItemState | None, *, after: int, limit: int) -> ViewPage:
         """Return rows after a place, up to which place was looked, and whether more follow."""
         items = self._record.cut.items
         if after + 1 >= items:
@@ -53,8 +53,8 @@ class FrameRowReader:
             placed_views = placed_views[:limit]
             last = placed_views[-1][0] + placed_views[-1][1].count - 1
         collection = self._record.open_collection(self._services)
-        shown = [await self._complete_view(collection, place, view) for place, view in placed_views]
-        return shown, last, last + 1 < items
+        views = [await self._complete_view(collection, place, view) for place, view in placed_views]
+        return views, last, last + 1 < items
 
     def _view_unit(self, unit: UnitFrames) -> list[tuple[int, ItemView]]:
         """Show the rows of a unit in their order, each with its place in the collection."""
@@ -90,8 +90,8 @@ class FrameRowReader:
 
     @property
     def _source_execution_id(self) -> str | None:
-        taken = self._record.started.taken
-        return None if taken is None else taken.execution_id
+        takeover = self._record.started.taken
+        return None if takeover is None else takeover.execution_id
 
     def _view_open_frames(self, unit: int) -> list[tuple[int, ItemView]]:
         """Show the rows of frames that are not over."""
@@ -142,11 +142,11 @@ async def list_frame_losses(
         if event is None or not isinstance(event.event, FrameAbandoned):
             continue
         lost = event.event
-        shown = error_view.show_error_summary(lost.error) or {
+        error_summary = error_view.show_error_summary(lost.error) or {
             "kind": "worker_lost",
             "message": lost.reason,
         }
-        frame_losses.append({**shown, "attempt": attempt, "at": event.event_time})
+        frame_losses.append({**error_summary, "attempt": attempt, "at": event.event_time})
     return frame_losses
 
 

@@ -123,10 +123,10 @@ class FrameRows:
             after = (page[-1].slot, page[-1].frame_index)
 
     async def _iterate_taken_frames(self, first: int) -> AsyncIterator[TakenFrame]:
-        taken = self._record.started.taken
-        if taken is None:
+        takeover = self._record.started.taken
+        if takeover is None:
             return
-        async for frame in TakenResults(self._services.payloads, taken).read_frames(first=first):
+        async for frame in TakenResults(self._services.payloads, takeover).read_frames(first=first):
             yield frame
 
 

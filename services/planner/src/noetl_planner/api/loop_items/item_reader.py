@@ -24,7 +24,7 @@ from noetl_replay.state import CommandState
 LOOKED_AT_MAX = 10_000
 _WINDOW = 1_000
 
-Found = tuple[list[ItemView], int, bool]
+ViewPage = tuple[list[ItemView], int, bool]
 
 
 class ItemReader:
@@ -35,7 +35,7 @@ class ItemReader:
         self._record = record
         self._total = record.started.total or 0
 
-    async def list_items(self, state: ItemState | None, *, after: int, limit: int) -> Found:
+    async def list_items(self, state: ItemState | None, *, after: int, limit: int) -> ViewPage:
         """Return items after an index, up to which index was looked, and whether more follow."""
         if state is ItemState.FAILED:
             return await self._list_failed(after, limit)
@@ -51,7 +51,7 @@ class ItemReader:
             last = item_views[-1].index if len(item_views) == limit else end - 1
         return await self._complete_views(item_views), last, last + 1 < self._total
 
-    async def _list_failed(self, after: int, limit: int) -> Found:
+    async def _list_failed(self, after: int, limit: int) -> ViewPage:
         errors = await self._services.history.ledger.list_failed_items(
             self._record.execution_id, self._record.run_id, after_index=after, results_max=limit + 1
         )
@@ -131,7 +131,7 @@ class ItemReader:
         )
         row_by_id = {str(row["command_id"]): row for row in rows}
         collection = record.open_collection(self._services)
-        shown: list[ItemView] = []
+        item_views: list[ItemView] = []
         for view in views:
             row = row_by_id.get(names.get(view.index, ""))
             about = {} if row is None else _describe_command(row)
@@ -142,8 +142,8 @@ class ItemReader:
                     *view.tries,
                 ]
             inputs = await view_item_input(collection, view.index)
-            shown.append(structs.replace(view, **about, **inputs))
-        return shown
+            item_views.append(structs.replace(view, **about, **inputs))
+        return item_views
 
     async def _list_command_losses(self, command_id: str, attempts: int) -> list[dict[str, Any]]:
         """Tell the latest attempts that ended with their worker."""

@@ -43,7 +43,7 @@ async def find_failed_loop(
     playbook: Playbook,
     graph: WorkflowGraph,
     *,
-    wanted: str | None,
+    from_step: str | None,
 ) -> LoopRecord:
     """Return the loop whose items run again; raises a 409 or a 422 where there is none."""
     if not ended.is_terminal():
@@ -59,7 +59,7 @@ async def find_failed_loop(
     records = await _list_records(services, ended, names)
     try:
         chosen = reruns.choose_failed_loop(
-            [outcome for outcome, _ in records], graph, wanted=wanted
+            [outcome for outcome, _ in records], graph, from_step=from_step
         )
         reruns.check_loop_definition(chosen, steps[chosen.step])
     except LoopChoiceError as failure:
@@ -225,10 +225,10 @@ class _ItemTaker:
 
     async def _iterate_taken_before(self) -> AsyncIterator[tuple[TakenItem, dict[str, Any]]]:
         """Yield what was taken over already; what it wrote was in `ctx` before the step began."""
-        taken = self._record.started.taken
-        if taken is None:
+        takeover = self._record.started.taken
+        if takeover is None:
             return
-        async for item in TakenResults(self._services.payloads, taken).read_items():
+        async for item in TakenResults(self._services.payloads, takeover).read_items():
             yield item, {}
 
     async def _iterate_ended_items(self) -> AsyncIterator[tuple[TakenItem, dict[str, Any]]]:
@@ -262,17 +262,17 @@ class _FrameTaker:
         collection = record.open_collection(self._services)
         async for unit in frames.read_units(first=0):
             indexes = frames.places.list_unit_items(unit.unit)
-            done = await self._take_unit(unit, indexes)
+            taken_indexes = await self._take_unit(unit, indexes)
             first, _ = frames.places.get_unit_bounds(unit.unit)
             for place, index in enumerate(indexes, first):
-                if index not in done:
+                if index not in taken_indexes:
                     value = output_forms.to_plain(await collection.read_item(place))
                     await self._rows.append_entry(len(self._order), value)
                     self._order.append(index)
             self._offsets.append(len(self._order))
             is_ok = self._offsets[-2] == self._offsets[-1]
             self._units_ok += is_ok
-            self._completed += is_ok if record.started.counts_frames else len(done)
+            self._completed += is_ok if record.started.counts_frames else len(taken_indexes)
         layout = CollectionLayout(offsets=self._offsets, order=self._order)
         reference, form = await _store_whole_collection(self._services, record)
         items = TakenItems(
@@ -299,7 +299,7 @@ class _FrameTaker:
 
     async def _take_unit(self, unit: UnitFrames, indexes: list[int]) -> set[int]:
         """Store what of a unit is taken over; return its items."""
-        done: set[int] = set()
+        taken_indexes: set[int] = set()
         frames = [
             *unit.taken,
             *(
@@ -311,7 +311,7 @@ class _FrameTaker:
         places = {place for frame in frames for place in frame.list_item_indexes() if place >= 0}
         if self._record.started.counts_frames and places != set(indexes):
             # One body runs for all rows of the unit, or for none.
-            return done
+            return taken_indexes
         for frame in frames:
             await self._results.append_entry(frame.unit, frame)
         for ended in unit.ended:
@@ -357,9 +357,9 @@ async def _store_whole_collection(
     services: ApiServices, record: LoopRecord
 ) -> tuple[PayloadRef | None, CollectionForm]:
     """Return where the collection is kept as a whole; a small one is stored for it."""
-    started, taken = record.started, record.started.taken
-    if taken is not None:
-        return taken.collection_ref, taken.collection_form
+    started, takeover = record.started, record.started.taken
+    if takeover is not None:
+        return takeover.collection_ref, takeover.collection_form
     if started.collection is not None:
         return await _put_value(services, started.collection), CollectionForm.LIST
     return started.collection_ref, started.collection_form

@@ -25,7 +25,7 @@ _STATE_BY_STATUS = {
     "cancelled": ItemState.CANCELLED,
 }
 
-Found = tuple[list[ItemView], int, bool]
+ViewPage = tuple[list[ItemView], int, bool]
 
 
 class LocalLoopReader:
@@ -36,7 +36,7 @@ class LocalLoopReader:
         self._record = record
         self._rows = rows
 
-    async def list_items(self, state: ItemState | None, *, after: int, limit: int) -> Found:
+    async def list_items(self, state: ItemState | None, *, after: int, limit: int) -> ViewPage:
         """Return units after an item, up to which item was looked, and whether more follow."""
         views = [view async for view in self._iterate_views()]
         item_views = [view for view in views if view.index > after and state in (None, view.state)]

@@ -146,18 +146,18 @@ class LoopRecord(Struct, frozen=True, kw_only=True):
     @property
     def cut(self) -> CollectionCut:
         """Return how the whole collection is cut, that which was taken over included."""
-        taken = self.started.taken
-        if taken is not None and taken.frames is not None:
-            return taken.frames.cut
+        takeover = self.started.taken
+        if takeover is not None and takeover.frames is not None:
+            return takeover.frames.cut
         assert self.started.cut is not None, "only framed loops are cut"
         return self.started.cut
 
     def open_collection(self, services: ApiServices) -> CollectionReader:
         """Open the whole collection."""
-        started, taken = self.started, self.started.taken
-        if taken is not None:
+        started, takeover = self.started, self.started.taken
+        if takeover is not None:
             return CollectionReader(
-                services, form=taken.collection_form, reference=taken.collection_ref
+                services, form=takeover.collection_form, reference=takeover.collection_ref
             )
         is_range = started.collection_form is CollectionForm.RANGE
         return CollectionReader(
@@ -247,12 +247,12 @@ async def count_units(history: HistoryStores, record: LoopRecord) -> dict[str, i
 
 
 def _count_from_row(row: dict[str, Any]) -> dict[str, int]:
-    total, done, failed = row["total"] or 0, row["done"] or 0, row["failed"] or 0
+    total, done_count, failed = row["total"] or 0, row["done"] or 0, row["failed"] or 0
     return {
         "total": total,
-        "completed": done,
+        "completed": done_count,
         "failed": failed,
-        "cancelled": max(0, total - done - failed),
+        "cancelled": max(0, total - done_count - failed),
     }
 
 

@@ -29,7 +29,7 @@ UNRECORDED_NOTE = (
 )
 _NUMBER_DIGITS_MAX = 12
 
-Found = tuple[list[ItemView], str, bool]
+ViewPage = tuple[list[ItemView], str, bool]
 
 
 @get("/executions/{execution_id:str}/items/{step:path}", tags=["executions"])
@@ -68,7 +68,7 @@ async def list_items(
 
 async def _list_loop_items(
     services: ApiServices, record: LoopRecord, state: ItemState | None, after: str, limit: int
-) -> tuple[Found, list[str]]:
+) -> tuple[ViewPage, list[str]]:
     """Ask the reader of the loop's kind."""
     if record.has_cursor:
         claimed = ClaimedRowReader(services, record)
@@ -89,8 +89,8 @@ async def _list_loop_items(
     return _with_text_place(frames), [WHOLE_NOTE] if record.fails_whole else []
 
 
-def _with_text_place(found: tuple[list[ItemView], int, bool]) -> Found:
-    items, last, has_more = found
+def _with_text_place(page: tuple[list[ItemView], int, bool]) -> ViewPage:
+    items, last, has_more = page
     return items, str(last), has_more
 
 

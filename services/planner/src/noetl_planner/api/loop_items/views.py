@@ -106,7 +106,7 @@ async def view_item_input(collection: CollectionReader, place: int) -> dict[str,
     # Concealed before it is cut: of a sealed value no part is shown either.
     text = redaction.mask_sealed_values(data.decode())
     payload, at = (None, place) if reference is None else (reference[0].uri, reference[1])
-    shown = InputReference(
+    input_reference = InputReference(
         ref=payload, place=at, bytes=len(data), preview=text[:PREVIEW_CHARACTERS]
     )
-    return {"input_ref": shown}
+    return {"input_ref": input_reference}

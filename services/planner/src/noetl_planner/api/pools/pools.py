@@ -48,7 +48,7 @@ async def list_workers(services: Services) -> WorkerList:
 
     Those of other tenants alone are shown to who administers the whole installation.
     """
-    seen = sorted(
+    beats = sorted(
         (
             beat
             for beat in services.shards.worker_presence.list_beats()
@@ -68,7 +68,7 @@ async def list_workers(services: Services) -> WorkerList:
                 free=beat.free_capacity,
                 store_waits=beat.store_waits,
             )
-            for beat in seen
+            for beat in beats
         ]
     )
 

@@ -190,11 +190,11 @@ async def _answer_repeated(services: ApiServices, sequence: int, action: DeadLet
     if earlier is None:
         raise await _build_missing_letter_error(services, sequence)
     if earlier.action is not action:
-        done = "sent again" if earlier.action is DeadLetterAction.REQUEUE else "dropped"
+        verb = "sent again" if earlier.action is DeadLetterAction.REQUEUE else "dropped"
         raise ApiError(
             HTTPStatus.CONFLICT,
             code="letter_gone",
-            detail=f"dead letter {sequence} was {done} by {earlier.who} at {earlier.acted_at}",
+            detail=f"dead letter {sequence} was {verb} by {earlier.who} at {earlier.acted_at}",
             hint="noetl dlq log lists who did what",
         )
     return Acted(act=earlier, is_repeated=True)
@@ -232,9 +232,9 @@ async def _build_missing_letter_error(services: ApiServices, sequence: int) -> A
         return problems.build_not_found_error(
             f"there is no dead letter {sequence}", hint="list them with: noetl dlq ls"
         )
-    done = "sent again" if earlier.action is DeadLetterAction.REQUEUE else "dropped"
+    verb = "sent again" if earlier.action is DeadLetterAction.REQUEUE else "dropped"
     return problems.build_not_found_error(
-        f"dead letter {sequence} was {done} by {earlier.who} at {earlier.acted_at}",
+        f"dead letter {sequence} was {verb} by {earlier.who} at {earlier.acted_at}",
         hint="noetl dlq log lists who did what",
     )
 

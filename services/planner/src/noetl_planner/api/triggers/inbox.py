@@ -128,8 +128,8 @@ async def _is_within_reach(services: ApiServices, wait: OpenWait | None) -> bool
 
 async def _check_four_eyes(services: ApiServices, wait: OpenWait, approval_id: str) -> None:
     """Refuse the decision of who started the execution, or of nobody; raises a 403."""
-    begun = await services.history.ledger.find_by_key(wait.execution_id, STARTED)
-    starter = actors.read_actor(begun.meta) if begun is not None else None
+    start_event = await services.history.ledger.find_by_key(wait.execution_id, STARTED)
+    starter = actors.read_actor(start_event.meta) if start_event is not None else None
     approver = services.actor
     is_known = starter is not None and approver.kind is not ActorKind.ANONYMOUS
     if is_known and not await is_one_person(

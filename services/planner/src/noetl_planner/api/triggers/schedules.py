@@ -261,11 +261,11 @@ def _set_next_time(services: ApiServices, schedule: Schedule) -> Schedule:
 
 
 async def _take_over_schedule(services: ApiServices, schedule: Schedule) -> ScheduleView:
-    taken = structs.replace(schedule, actor=services.actor, is_enabled=True)
+    new_schedule = structs.replace(schedule, actor=services.actor, is_enabled=True)
     before = None if schedule.actor is None else schedule.actor.short_name
     async with services.record_change("schedule.resumed", schedule.name, taken_over_from=before):
         return _view_schedule(
-            await services.registry.schedules.put_schedule(_set_next_time(services, taken))
+            await services.registry.schedules.put_schedule(_set_next_time(services, new_schedule))
         )
 
 
@@ -282,9 +282,9 @@ async def _switch_schedule(services: ApiServices, name: str, *, is_enabled: bool
         schedule = await _get_schedule(services, name)
         if schedule.is_enabled == is_enabled:
             return _view_schedule(schedule)
-        wanted = _set_next_time(services, structs.replace(schedule, is_enabled=is_enabled))
-        if await _store_switch(services, wanted):
-            return _view_schedule(wanted)
+        new_schedule = _set_next_time(services, structs.replace(schedule, is_enabled=is_enabled))
+        if await _store_switch(services, new_schedule):
+            return _view_schedule(new_schedule)
     raise ApiError(
         HTTPStatus.CONFLICT,
         code="schedule_contended",

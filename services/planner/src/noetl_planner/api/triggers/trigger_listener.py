@@ -253,13 +253,15 @@ async def render_message_workload(
 
 
 async def _get_trigger(services: ApiServices, subject: str) -> Trigger:
-    known = await services.registry.triggers.list_triggers(
+    all_triggers = await services.registry.triggers.list_triggers(
         triggers_max=TRIGGERS_MAX, **services.tenant_scope
     )
-    matching = [trigger for trigger in known if triggers.matches_subject(trigger.subject, subject)]
-    found = next((item for item in matching if item.is_enabled), None)
-    if found is not None:
-        return found
+    matching = [
+        trigger for trigger in all_triggers if triggers.matches_subject(trigger.subject, subject)
+    ]
+    enabled_trigger = next((item for item in matching if item.is_enabled), None)
+    if enabled_trigger is not None:
+        return enabled_trigger
     if matching:
         raise problems.build_bad_request_error(f"trigger {matching[0].name!r} is disabled")
     raise problems.build_not_found_error(f"no trigger takes messages of {subject[:200]!r}")

@@ -155,16 +155,16 @@ async def _check_taken(services: ApiServices, name: str, subject: str) -> None:
         raise problems.build_bad_request_error(text)
     known_names = await services.registry.triggers.find_trigger(name, **services.tenant_scope)
     services.check_replaced(None if known_names is None else known_names.path, f"trigger {name!r}")
-    taken = next(
+    holder = next(
         (other for other in others if triggers.do_patterns_overlap(other.subject, subject)), None
     )
-    if taken is not None and not services.covers_path(taken.path):
+    if holder is not None and not services.covers_path(holder.path):
         raise problems.build_name_taken_error(f"subject {subject!r}")
-    if taken is not None:
+    if holder is not None:
         raise ApiError(
             HTTPStatus.CONFLICT,
             code="subject_taken",
-            detail=f"trigger {taken.name!r} takes {taken.subject!r}, "
+            detail=f"trigger {holder.name!r} takes {holder.subject!r}, "
             f"and {subject!r} would be both's: a message starts one playbook",
             hint="let that playbook call the other one, or choose subjects apart",
         )

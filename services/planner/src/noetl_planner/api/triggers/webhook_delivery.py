@@ -122,8 +122,8 @@ async def render_call_workload(
     """Make the workload of a call; raises a 422 when a template does not fit it."""
     if not webhook.inputs:
         return body if isinstance(body, dict) else {"body": body}
-    shown = {name: value for name, value in headers.items() if name not in _HIDDEN_HEADERS}
-    names = {"body": body, "headers": shown, "query": dict(query)}
+    plain_headers = {name: value for name, value in headers.items() if name not in _HIDDEN_HEADERS}
+    names = {"body": body, "headers": plain_headers, "query": dict(query)}
     try:
         rendered = await playbooks.render_processes.render_inputs(webhook.inputs, names)
     except (TemplateError, PayloadNeeded) as error:

@@ -134,9 +134,9 @@ class LatestProgress:
 
     def take_latest(self) -> list[StepProgress]:
         """Take out what has come, in the order in which it came."""
-        taken = list(self._by_command.values())
+        latest_progress = list(self._by_command.values())
         self._by_command.clear()
-        return taken
+        return latest_progress
 
 
 @asynccontextmanager

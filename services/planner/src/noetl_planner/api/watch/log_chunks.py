@@ -106,7 +106,7 @@ class LogFollower:
         self._chunks = chunks
         self._services = services
         self._from = None if after is None else after.minute - _LATE
-        self._seen: set[LogChunkName] = set()
+        self._known_names: set[LogChunkName] = set()
         self._looked_at: datetime | None = None
         # For a client that has seen the end already, and needs no worker to be waited for.
         self.has_ended = asyncio.Event()
@@ -141,11 +141,11 @@ class LogFollower:
         new = [name for name in names if self._is_new_name(name)]
         self._looked_at = max([now, *(name.minute for name in new)])
         horizon = min(now, self._looked_at) - _LATE - _MINUTE
-        self._seen = {name for name in (*self._seen, *new) if name.minute >= horizon}
+        self._known_names = {name for name in (*self._known_names, *new) if name.minute >= horizon}
         return sorted(new, key=lambda name: name.name)
 
     def _is_new_name(self, name: LogChunkName) -> bool:
-        return name not in self._seen and (self._from is None or name.minute >= self._from)
+        return name not in self._known_names and (self._from is None or name.minute >= self._from)
 
     def _list_minutes_until(self, now: datetime) -> list[datetime] | None:
         """Return the minutes to look through; None for all of them."""
@@ -175,13 +175,13 @@ async def explain_absence(services: ApiServices, row: Row, step: str | None) -> 
     state = await execution_lookup.fold_execution(services, ExecutionId(row["execution_id"]))
     silent = await _list_silent_kinds(services, row, step, version=state.catalog_version)
     step_state = state.steps.get(step)
-    shown = f"step {step[:_NAME_SHOWN]!r}"
+    step_label = f"step {step[:_NAME_SHOWN]!r}"
     if step_state is None or step_state.run_id is None:
-        text = f"{shown} did not run" if is_over else f"{shown} has not begun"
+        text = f"{step_label} did not run" if is_over else f"{step_label} has not begun"
     elif step_state.status in _LIVE and not is_over:
-        text = f"{shown} has written nothing so far"
+        text = f"{step_label} has written nothing so far"
     else:
-        text = f"{shown} wrote nothing"
+        text = f"{step_label} wrote nothing"
     return text if not silent else f"{text}: tasks of kind {', '.join(silent)} write no lines"
 
 

@@ -117,13 +117,13 @@ async def list_lines(
     text_bytes = 0
     while names and len(lines) < limit and text_bytes < _PAGE_BYTES_MAX:
         skipped = cursor.lines if cursor is not None and cursor.name == names[0] else 0
-        read = await chunks.read_chunk(names[0])
-        shown = view_lines(read)
-        taken = shown[skipped : skipped + limit - len(lines)]
-        lines += ([] if skipped else view_problem(read)) + taken
-        text_bytes += sum(len(line.text) for line in taken)
-        cursor = LogCursor(name=names[0], lines=skipped + len(taken))
-        if cursor.lines < len(shown):
+        log_chunk = await chunks.read_chunk(names[0])
+        chunk_lines = view_lines(log_chunk)
+        page_lines = chunk_lines[skipped : skipped + limit - len(lines)]
+        lines += ([] if skipped else view_problem(log_chunk)) + page_lines
+        text_bytes += sum(len(line.text) for line in page_lines)
+        cursor = LogCursor(name=names[0], lines=skipped + len(page_lines))
+        if cursor.lines < len(chunk_lines):
             break
         names = names[1:]
     return LogPage(
@@ -177,31 +177,33 @@ async def follow_lines(
 
 async def _iterate_messages(follower: LogFollower) -> AsyncIterator[list[ServerSentEventMessage]]:
     try:
-        async for read in follower.read_chunks():
-            yield [build_heartbeat() if read is None else _build_chunk_message(read)]
+        async for log_chunk in follower.read_chunks():
+            yield [build_heartbeat() if log_chunk is None else _build_chunk_message(log_chunk)]
     except Retryable:
         # The client goes on after the last chunk that it has seen.
         return
     yield [ServerSentEventMessage(event=END, data="{}")]
 
 
-def _build_chunk_message(read: ReadChunk) -> ServerSentEventMessage:
-    lines = view_lines(read)
+def _build_chunk_message(log_chunk: ReadChunk) -> ServerSentEventMessage:
+    lines = view_lines(log_chunk)
     return ServerSentEventMessage(
         event=LINES,
-        id=str(LogCursor(name=read.name, lines=len(lines))),
-        data=redaction.mask_sealed_values(codec.encode_text({"lines": view_problem(read) + lines})),
+        id=str(LogCursor(name=log_chunk.name, lines=len(lines))),
+        data=redaction.mask_sealed_values(
+            codec.encode_text({"lines": view_problem(log_chunk) + lines})
+        ),
     )
 
 
-def view_lines(read: ReadChunk) -> list[LogLineView]:
+def view_lines(log_chunk: ReadChunk) -> list[LogLineView]:
     """Return the lines of a chunk as they are shown."""
-    chunk = read.chunk
+    chunk = log_chunk.chunk
     if chunk is None:
         return []
     return [
         LogLineView(
-            log=_build_log_name(read.name),
+            log=_build_log_name(log_chunk.name),
             sequence=chunk.first + number,
             at=_compute_line_time(line),
             step=chunk.step,
@@ -220,11 +222,11 @@ def view_lines(read: ReadChunk) -> list[LogLineView]:
     ]
 
 
-def view_problem(read: ReadChunk) -> list[LogLineView]:
+def view_problem(log_chunk: ReadChunk) -> list[LogLineView]:
     """Say in its place that a log is not whole; nothing when it is."""
-    if not read.problem:
+    if not log_chunk.problem:
         return []
-    name, chunk = read.name, read.chunk
+    name, chunk = log_chunk.name, log_chunk.chunk
     return [
         LogLineView(
             log=_build_log_name(name),
@@ -240,7 +242,7 @@ def view_problem(read: ReadChunk) -> list[LogLineView]:
             worker_id="" if chunk is None else chunk.worker_id,
             stream=NOTICE,
             level="error",
-            text=read.problem,
+            text=log_chunk.problem,
         )
     ]
 

@@ -114,8 +114,8 @@ def render_set_block(
     }
     patch: dict[str, Any] = {}
     for key, value in rendered.items():
-        top, *rest = path = _parse_target_path(key, step)
-        if not rest:
+        top, *inner_keys = path = _parse_target_path(key, step)
+        if not inner_keys:
             patch[top] = value
             continue
         before = (

@@ -259,12 +259,12 @@ class DecisionDraft:
         self.traceparent = traceparent
         self.envelopes: list[Envelope] = []
         self.payloads: dict[str, bytes] = {}
-        self.kept: dict[str, Any] = {}
+        self.value_by_digest: dict[str, Any] = {}
         self.to_send: dict[CommandId, None] = {}
         self.to_stop: dict[CommandId, None] = {}
         self.to_pause: dict[CommandId, None] = {}
         self.to_collect: dict[str, None] = {}
-        self.taken: dict[CommandId, StreamProgress] = {}
+        self.stream_progress: dict[CommandId, StreamProgress] = {}
         self.sent_facts: list[FactBatch] = []
         self.workers = stamp.workers
         self.offered_to: Counter[tuple[WorkerId, str]] = Counter()
@@ -369,7 +369,7 @@ class DecisionDraft:
         """Refer to a value that the shell must store before the events are appended."""
         rows = len(value) if isinstance(value, list) else None
         reference = self.store_bytes(codec.encode_canonical(value), row_count=rows)
-        self.kept[reference.sha256] = value
+        self.value_by_digest[reference.sha256] = value
         return reference
 
     def store_bytes(self, data: bytes, *, row_count: int | None = None) -> PayloadRef:
@@ -406,11 +406,11 @@ class DecisionDraft:
         Raises `PayloadNeeded` when it has to be loaded first.
         """
         digest = reference.sha256
-        if digest in self.kept:
-            return self.kept[digest]
+        if digest in self.value_by_digest:
+            return self.value_by_digest[digest]
         if digest in self.payloads:
-            self.kept[digest] = codec.decode_json(self.payloads[digest])
-            return self.kept[digest]
+            self.value_by_digest[digest] = codec.decode_json(self.payloads[digest])
+            return self.value_by_digest[digest]
         try:
             return self.loaded[digest]
         except KeyError:
@@ -429,11 +429,10 @@ class Decision(Struct, frozen=True, kw_only=True):
 
     `payloads` are stored before the append; `commands` are sent with it, and what is `told` to
     other executions; for `to_collect` the shell gathers item results afterwards; `to_stop` and
-    `to_pause` are worth a hint to their workers, and so is how far the planner has `taken` their
-    streams; `offers` go to single workers, `granted` are attempts that such workers now have, and
-    `withdrawn` names workers that took no offer in time; `state_changes` are committed with the
-    events; `wake_at` is when the execution wants to
-    be looked at again.
+    `to_pause` are worth a hint to their workers, and so is `stream_progress`, how far the planner
+    is in their streams; `offers` go to single workers, `granted` are attempts that such workers now
+    have, and `withdrawn` names workers that took no offer in time; `state_changes` are committed
+    with the events; `wake_at` is when the execution wants to be looked at again.
     """
 
     envelopes: list[Envelope]
@@ -443,7 +442,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     to_stop: list[CommandId] = msgspec.field(default_factory=list)
     to_pause: list[CommandId] = msgspec.field(default_factory=list)
     to_collect: list[str] = msgspec.field(default_factory=list)
-    taken: dict[CommandId, StreamProgress] = msgspec.field(default_factory=dict)
+    stream_progress: dict[CommandId, StreamProgress] = msgspec.field(default_factory=dict)
     offers: list[CommandOffer] = msgspec.field(default_factory=list)
     granted: dict[CommandId, int] = msgspec.field(default_factory=dict)
     withdrawn: list[WorkerId] = msgspec.field(default_factory=list)

@@ -112,14 +112,14 @@ class StepResultViews(Mapping[str, Any]):
 
     def __init__(self, draft: DecisionDraft) -> None:
         self._draft = draft
-        self._shown: dict[str, Any] = {}
+        self._view_by_step: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._shown:
+        if name not in self._view_by_step:
             if name not in self:
                 raise KeyError(name)
-            self._shown[name] = view_result(self._draft, self._draft.state.steps[name])
-        return self._shown[name]
+            self._view_by_step[name] = view_result(self._draft, self._draft.state.steps[name])
+        return self._view_by_step[name]
 
     def __contains__(self, name: object) -> bool:
         step = self._draft.state.steps.get(name) if isinstance(name, str) else None
@@ -136,11 +136,11 @@ class StepOutputViews(StepResultViews):
     """How the latest run of every step ended, as `steps.<name>` shows it."""
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._shown:
+        if name not in self._view_by_step:
             if name not in self:
                 raise KeyError(name)
-            self._shown[name] = view_output(self._draft, self._draft.state.steps[name])
-        return self._shown[name]
+            self._view_by_step[name] = view_output(self._draft, self._draft.state.steps[name])
+        return self._view_by_step[name]
 
 
 def view_result(draft: DecisionDraft, step: StepState) -> Any:
@@ -160,11 +160,11 @@ def view_output(
 ) -> OutputView:
     """Show how a step's latest run ended, as `view_output`."""
     failure = error or step.error
-    shown = view_result(draft, step)
-    is_empty = failure is not None and isinstance(shown, ResultView) and shown.raw is None
+    view = view_result(draft, step)
+    is_empty = failure is not None and isinstance(view, ResultView) and view.raw is None
     return OutputView(
-        MISSING if is_empty else shown,
-        kind=shown.kind if isinstance(shown, ResultView) else "python",
+        MISSING if is_empty else view,
+        kind=view.kind if isinstance(view, ResultView) else "python",
         error=codec.to_builtins(failure) if failure is not None else None,
         meta=_build_output_meta(draft, step),
     )

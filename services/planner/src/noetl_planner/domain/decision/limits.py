@@ -69,8 +69,8 @@ def compute_run_expiry(draft: DecisionDraft, step: str) -> datetime | None:
         ends.append(draft.now + _render_duration(draft, lifecycle.timeout_s, step, "spec.timeout"))
     if lifecycle.deadline_s is not None:
         field = "spec.policy.lifecycle.deadline_s"
-        begun = draft.state.started_at or draft.now
-        ends.append(begun + _render_duration(draft, lifecycle.deadline_s, step, field))
+        started_at = draft.state.started_at or draft.now
+        ends.append(started_at + _render_duration(draft, lifecycle.deadline_s, step, field))
     return min(ends, default=None)
 
 
@@ -157,12 +157,12 @@ def _build_timeout_error(step: str | None, message: str) -> ErrorObject:
     return ErrorObject(kind="timeout", code="TIMEOUT", step=step, message=message, retryable=True)
 
 
-def lower_limits(limits: Limits, wanted: Mapping[str, int]) -> Limits:
+def lower_limits(limits: Limits, playbook_limits: Mapping[str, int]) -> Limits:
     """Return the bounds of one playbook's executions."""
     lower = {
-        field: min(getattr(limits, field), max(0, wanted[name]))
+        field: min(getattr(limits, field), max(0, playbook_limits[name]))
         for name, field in FIELD_BY_NAME.items()
-        if name in wanted
+        if name in playbook_limits
     }
     return structs.replace(limits, **lower) if lower else limits
 
@@ -175,12 +175,12 @@ def check_in_flight(
     A default is lowered with its limit: nobody asked for so many.
     """
     most = draft.limits.in_flight_max
-    wanted = min(rendered, most) if is_default else rendered
+    count = min(rendered, most) if is_default else rendered
     return evaluation.check_bounded_number(
-        wanted, step=step, field=field, least=1, most=most, limit=MAX_IN_FLIGHT
+        count, step=step, field=field, least=1, most=most, limit=MAX_IN_FLIGHT
     )
 
 
-def select_worker_limits(wanted: Mapping[str, int]) -> dict[str, int]:
+def select_worker_limits(playbook_limits: Mapping[str, int]) -> dict[str, int]:
     """Return the bounds that a pipeline keeps."""
-    return {name: wanted[name] for name in WORKER_NAMES if name in wanted}
+    return {name: playbook_limits[name] for name in WORKER_NAMES if name in playbook_limits}

@@ -38,8 +38,8 @@ def is_spark_sooner(pace: LoopPace, cores: LaneCores) -> bool:
     io, spark = min(cores.io, pace.at_once), min(cores.spark, pace.at_once)
     if pace.ended < ENDED_MIN or not 0 < io < spark:
         return False
-    left = pace.frames - pace.ended
+    frames_left = pace.frames - pace.ended
     frame_s = pace.elapsed_s / pace.ended
-    on_io_s = left * frame_s
-    on_spark_s = START_S + left * (frame_s * io + WAVE_FRAME_S) / spark
+    on_io_s = frames_left * frame_s
+    on_spark_s = START_S + frames_left * (frame_s * io + WAVE_FRAME_S) / spark
     return on_spark_s < on_io_s

@@ -129,9 +129,9 @@ def _choose_batch_size(loop: LoopState, places: int) -> int:
     """Choose how many items the next command runs: a small share of what is left, and of time."""
     if not places or loop.item_us is UNSET:
         return 1
-    left = loop.total - loop.success - loop.failed - loop.cancelled
+    items_left = loop.total - loop.success - loop.failed - loop.cancelled
     by_time = BATCH_US // loop.item_us if loop.item_us else ITEMS_MAX
-    return max(1, min(ITEMS_MAX, by_time, left // (places * COMMANDS_PER_PLACE)))
+    return max(1, min(ITEMS_MAX, by_time, items_left // (places * COMMANDS_PER_PLACE)))
 
 
 def _issue_returned_item(
@@ -202,8 +202,8 @@ def end_item(
 
 def _read_elapsed(fact: facts.CommandCompleted | facts.CommandFailed) -> int | None:
     """Return how long an item took, where its worker tells; a failed one does not."""
-    told = fact.metrics.get(ELAPSED_MS) if isinstance(fact, facts.CommandCompleted) else None
-    return told if isinstance(told, int) and told >= 0 else None
+    elapsed_ms = fact.metrics.get(ELAPSED_MS) if isinstance(fact, facts.CommandCompleted) else None
+    return elapsed_ms if isinstance(elapsed_ms, int) and elapsed_ms >= 0 else None
 
 
 def fail_batch(

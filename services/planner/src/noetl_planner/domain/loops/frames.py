@@ -380,11 +380,13 @@ def redispatch_frame(draft: DecisionDraft, lost: FrameState, reason: str) -> Non
     )
 
 
-def _find_rows_to_run(taken: TakenItems | None) -> LoopCollection | None:
+def _find_rows_to_run(takeover: TakenItems | None) -> LoopCollection | None:
     """Return the rows that run where others are taken over, kept as a list of their own."""
-    if taken is None or taken.frames is None:
+    if takeover is None or takeover.frames is None:
         return None
-    return LoopCollection(form=taken.frames.rows_form, total=taken.todo, ref=taken.frames.rows_ref)
+    return LoopCollection(
+        form=takeover.frames.rows_form, total=takeover.todo, ref=takeover.frames.rows_ref
+    )
 
 
 def _has_shards(loop_state: LoopState | None) -> bool:
@@ -405,8 +407,8 @@ def _can_retry(draft: DecisionDraft, run: RunState, opened: FrameState, error: E
 
 def _render_shard_retries(loop: Loop, names: Any, step: str) -> int:
     field = "loop.spec.fanout.max_shard_retries"
-    how = loop.spec.fanout or FanoutOpts()
-    rendered = evaluation.render_value(how.max_shard_retries, names, step=step, field=field)
+    fanout = loop.spec.fanout or FanoutOpts()
+    rendered = evaluation.render_value(fanout.max_shard_retries, names, step=step, field=field)
     return evaluation.check_bounded_number(rendered, step=step, field=field, least=0, most=999)
 
 

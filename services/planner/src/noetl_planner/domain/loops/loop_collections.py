@@ -124,11 +124,11 @@ def _check_item_count(count: int, count_max: int, step: str) -> None:
         )
 
 
-def _no_collection_refusal(what: str, step: str) -> Refusal:
+def _no_collection_refusal(label: str, step: str) -> Refusal:
     return Refusal.for_step(
         "loop_source",
         step,
-        f"step {step!r}, field '{_FIELD}': {what} is not a collection: "
+        f"step {step!r}, field '{_FIELD}': {label} is not a collection: "
         "give a list, a mapping, rows or a whole number",
     )
 
@@ -145,23 +145,23 @@ def cut_collection(
     """Cut a collection as its mode wants; hashing gives the items another order."""
     if loop.spec.mode != "fanout":
         return cut_by_size(source.total, int(policy.get("max_rows", Frame().max_rows))), source
-    how = loop.spec.fanout or FanoutOpts()
-    if how.partitions is None:
-        if how.partition_by:
+    fanout = loop.spec.fanout or FanoutOpts()
+    if fanout.partitions is None:
+        if fanout.partition_by:
             raise Refusal.for_step(
                 "validation",
                 step,
                 f"step {step!r}, field 'loop.spec.fanout': partition_by needs 'partitions'",
             )
-        size = _render_fanout_number(how.shard_size, names, "shard_size", _ROWS_MAX, step)
+        size = _render_fanout_number(fanout.shard_size, names, "shard_size", _ROWS_MAX, step)
         return _check_shard_count(draft, cut_by_size(source.total, size), step), source
     partitions = _render_fanout_number(
-        how.partitions, names, "partitions", draft.limits.shards_max, step
+        fanout.partitions, names, "partitions", draft.limits.shards_max, step
     )
-    if how.partition_by:
+    if fanout.partition_by:
         _check_hash_size(source, step)
         with evaluation.bounded_reads(draft, step=step, field="loop.spec.fanout.partition_by"):
-            return _cut_by_hash(draft, source, how.partition_by, partitions)
+            return _cut_by_hash(draft, source, fanout.partition_by, partitions)
     # A shard without items has nothing to do, so there are never more shards than items.
     return CollectionCut(items=source.total, units=min(partitions, source.total)), source
 

@@ -16,12 +16,12 @@ from noetl_replay.state import LoopState, RunState, StageState
 
 
 def count_loop_stats(
-    loop: LoopState, stage: StageState | None = None, taken: TakenItems | None = None
+    loop: LoopState, stage: StageState | None = None, takeover: TakenItems | None = None
 ) -> loop_events.LoopStats:
     """Count a loop's units as templates see them; a stage adds its frames, and those taken over."""
     about: dict[str, int] = {}
     if stage is not None:
-        whole = 0 if taken is None or taken.frames is None else taken.frames.whole
+        whole = 0 if takeover is None or takeover.frames is None else takeover.frames.whole
         about = {"frames": stage.frames + whole, "frames_failed": stage.frames_failed}
         if loop.cut is None:
             about["rows_claimed"] = stage.rows
@@ -37,20 +37,20 @@ def count_loop_stats(
 
 def build_fanin_counters(loop: LoopState) -> dict[str, Any]:
     """Show a loop's outcome counters as `fanin` (language, 7.7); a fan-out counts its shards."""
-    total, done, failed = policies.count_loop_units(loop)
-    status = "complete" if done == total else "partial"
-    if failed and not done:
+    total, done_count, failed = policies.count_loop_units(loop)
+    status = "complete" if done_count == total else "partial"
+    if failed and not done_count:
         status = "failed"
     return {
         "status": status,
         "total": total,
-        "done": done,
-        "succeeded": done,
-        "success": done,
+        "done": done_count,
+        "succeeded": done_count,
+        "success": done_count,
         "failed": failed,
-        "cancelled": total - done - failed,
+        "cancelled": total - done_count - failed,
         "retried": loop.retried,
-        "ratio": done / total if total else 1,
+        "ratio": done_count / total if total else 1,
         "loop_id": loop.run_id,
         "step": loop.step,
     }

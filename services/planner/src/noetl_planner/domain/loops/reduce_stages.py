@@ -214,13 +214,13 @@ def _join_parts(listed: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """Put parts behind each other, numbered through; those that failed are left out."""
     joined: list[dict[str, Any]] = []
     offset = 0
-    for found in listed:
+    for parts in listed:
         joined += [
             {**part, "index": offset + part["index"]}
-            for part in found
+            for part in parts
             if part.get("status", "ok") == "ok"
         ]
-        offset += len(found)
+        offset += len(parts)
     return joined
 
 

@@ -138,7 +138,7 @@ class LoopChoiceError(Exception):
 
 
 def choose_failed_loop(
-    loops: Sequence[LoopOutcome], graph: WorkflowGraph, *, wanted: str | None = None
+    loops: Sequence[LoopOutcome], graph: WorkflowGraph, *, from_step: str | None = None
 ) -> LoopOutcome:
     """Choose the loop to begin with: the one named, else the first that has items to run.
 
@@ -147,9 +147,9 @@ def choose_failed_loop(
     open_loops = sorted(
         (loop for loop in loops if loop.unfinished_units > 0), key=lambda loop: loop.began_at
     )
-    chosen = next((loop for loop in open_loops if wanted in (None, loop.step)), None)
+    chosen = next((loop for loop in open_loops if from_step in (None, loop.step)), None)
     if chosen is None:
-        of_step = "" if wanted is None else f" of step {wanted!r}"
+        of_step = "" if from_step is None else f" of step {from_step!r}"
         raise LoopChoiceError(
             "no_failed_items",
             f"no loop{of_step} has items that did not complete",
@@ -160,7 +160,7 @@ def choose_failed_loop(
         for loop in open_loops
         if loop is not chosen and not graph.can_reach(chosen.step, loop.step)
     ]
-    if beside and wanted is None:
+    if beside and from_step is None:
         raise LoopChoiceError(
             "several_failed_loops",
             f"the loops of {', '.join(map(repr, [chosen.step, *beside]))} have items that did not "

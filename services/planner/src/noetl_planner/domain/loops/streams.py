@@ -171,7 +171,9 @@ def _record_accepted_chunks(
         loop = _get_target_loop(target)
         if target.feed is not None and loop.next_index < loop.total:
             accepted = min(accepted, target.feed.open[loop.next_index].index)
-    draft.taken[command_state.command_id] = StreamProgress(received=received, accepted=accepted)
+    draft.stream_progress[command_state.command_id] = StreamProgress(
+        received=received, accepted=accepted
+    )
 
 
 def _route_chunk(
@@ -194,9 +196,9 @@ def _route_chunk(
     for arc in chosen:
         if arc.set:
             # A block sees what the blocks before it have written.
-            seen = evaluation.build_scope(draft, patch, **bound)
+            scope = evaluation.build_scope(draft, patch, **bound)
             ctx = {**draft.state.ctx, **patch}
-            patch.update(ctx_writes.render_set_block(draft, arc.set, seen, ctx, step=run.step))
+            patch.update(ctx_writes.render_set_block(draft, arc.set, scope, ctx, step=run.step))
     patch, refused = ctx_writes.store_ctx_patch(draft, patch, step=run.step)
     if refused is not None:
         raise Refusal(refused)
@@ -289,14 +291,14 @@ def _cancel_stream_commands(draft: DecisionDraft, producer: RunState) -> None:
 
 
 def _stream_outcome(draft: DecisionDraft, producer: RunState) -> RunOutcome:
-    stream_state, shown = _get_stream(producer), _view_as_loop(producer)
+    stream_state, loop_view = _get_stream(producer), _view_as_loop(producer)
     error = stream_state.error
     if error is None:
         error_object = policies.find_loop_failure(
-            draft.program.steps[producer.step], shown, _chunk_stats(shown)
+            draft.program.steps[producer.step], loop_view, _chunk_stats(loop_view)
         )
         error = error_object and _build_chunk_failure_error(
-            producer.step, shown, stream_state.first_error
+            producer.step, loop_view, stream_state.first_error
         )
     status = RunStatus.COMPLETED if error is None else RunStatus.FAILED
     return RunOutcome(status=status, error=error)

@@ -101,11 +101,11 @@ def choose_offer(
     is_streamed = pool not in draft.limits.pools.by_http
     if not (inputs and draft.workers and draft.limits.offer_s and is_streamed):
         return None
-    seen = [
+    beats = [
         structs.replace(beat, running=beat.running + draft.offered_to[beat.worker_id, host])
         for beat in draft.workers
     ]
-    chosen = choose_nearest_worker(inputs, seen, pool=pool, lane=host)
+    chosen = choose_nearest_worker(inputs, beats, pool=pool, lane=host)
     if chosen is None:
         return None
     draft.offered_to[chosen, host] += 1

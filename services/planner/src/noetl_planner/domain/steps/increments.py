@@ -80,8 +80,8 @@ def _parse_lag(lag: Any, type_: StateType) -> float:
     is_number = type_ is StateType.INTEGER
     parsed_lag = coercion.coerce_integer(lag) if is_number else coercion.coerce_duration_s(lag)
     if parsed_lag is None:
-        wanted = "a whole number" if is_number else "a number of seconds or a duration such as 2h"
-        raise StateValueError(f"lag {lag!r:.80} is not {wanted}")
+        form = "a whole number" if is_number else "a number of seconds or a duration such as 2h"
+        raise StateValueError(f"lag {lag!r:.80} is not {form}")
     return parsed_lag
 
 
@@ -187,12 +187,12 @@ def _is_ahead(
 
 
 def _build_conflict(run: RunState, increment: Increment, present: StateRecord | None) -> Refusal:
-    read = f"revision {increment.revision}" if increment.revision else "no value"
+    base = f"revision {increment.revision}" if increment.revision else "no value"
     moved = (
         "no value" if present is None else f"revision {present.revision} ({present.value.value})"
     )
     message = (
-        f"step {run.step!r}: state {increment.name!r} had {read} when it began and has {moved} "
+        f"step {run.step!r}: state {increment.name!r} had {base} when it began and has {moved} "
         "now: another run or noetl state set changed it meanwhile. Nothing was moved: run it again"
     )
     return Refusal(

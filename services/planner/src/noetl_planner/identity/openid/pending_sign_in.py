@@ -99,5 +99,5 @@ def check_next_path(path: str) -> None:
         )
 
 
-def _is_same_text(expected: str, said: str) -> bool:
-    return said.isascii() and hmac.compare_digest(expected, said)
+def _is_same_text(expected: str, text: str) -> bool:
+    return text.isascii() and hmac.compare_digest(expected, text)

@@ -99,16 +99,16 @@ def parse_claims(data: bytes) -> tuple[TokenClaims, dict[str, Any]]:
         raise build_malformed_token_error(str(failure)) from failure
 
 
-def find_groups(said: dict[str, Any], claim: str) -> tuple[str, ...] | None:
+def find_groups(claims: dict[str, Any], claim: str) -> tuple[str, ...] | None:
     """Return the groups under a claim, or None where it is absent; raises `TokenRefused`.
 
     A claim is first taken as it is written, then as a path: `realm_access.roles`.
     """
     if not claim:
         return ()
-    claim_value: Any = said.get(claim)
+    claim_value: Any = claims.get(claim)
     if claim_value is None:
-        claim_value = said
+        claim_value = claims
         for part in claim.split("."):
             claim_value = claim_value.get(part) if isinstance(claim_value, dict) else None
     if claim_value is None:
@@ -144,10 +144,10 @@ def build_person(claims: TokenClaims, groups: tuple[str, ...]) -> VerifiedPerson
 
 def _clean_text(text: str) -> str:
     """Return what people chose for themselves as one line that changes no other text around it."""
-    shown = "".join(
+    line = "".join(
         character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
     )
-    return shown[:NAME_CHARACTERS_MAX]
+    return line[:NAME_CHARACTERS_MAX]
 
 
 def _tell_kind(claims: TokenClaims) -> PrincipalKind:

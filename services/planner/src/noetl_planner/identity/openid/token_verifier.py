@@ -108,10 +108,10 @@ class TokenVerifier:
             )
         return claims, raw_claims
 
-    def _is_still_good(self, known: _Verified) -> bool:
-        keys = known.issuer.keys
-        is_same_keys = known.generation == keys.generation and keys.are_fresh()
-        return is_same_keys and self._clock.now().timestamp() < known.ends_s
+    def _is_still_good(self, verification: _Verified) -> bool:
+        keys = verification.issuer.keys
+        is_same_keys = verification.generation == keys.generation and keys.are_fresh()
+        return is_same_keys and self._clock.now().timestamp() < verification.ends_s
 
     async def _verify_claims(
         self, data: bytes
