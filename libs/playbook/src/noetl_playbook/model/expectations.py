@@ -88,10 +88,12 @@ def _read_range(value: Any) -> list[Check]:
 
 
 def _read_regex(value: Any) -> list[Check]:
-    return [
-        Check(kind="regex", columns=(name,), pattern=str(pattern))
-        for name, pattern in _read_mapping(value, "regex").items()
-    ]
+    checks = []
+    for name, pattern in _read_mapping(value, "regex").items():
+        if pattern is None:
+            raise ExpectationInvalid(f"regex of '{name}' is a pattern, and not null")
+        checks.append(Check(kind="regex", columns=(name,), pattern=str(pattern)))
+    return checks
 
 
 def _read_in(value: Any) -> list[Check]:

@@ -100,6 +100,9 @@ class RowChecks:
                     f"{', '.join(schema.names[:20])}"
                 )
                 raise DatasetProblem("validation", text)
+        _check_distinct(schema)
+        with _translate_errors():
+            self._bind_conditions(schema)
 
     def filter_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Measure some rows, and return those that stay."""
@@ -144,6 +147,18 @@ class RowChecks:
     def _is_diverting(self) -> bool:
         return self._expected.on_fail == "divert"
 
+    def _bind_conditions(self, schema: pa.Schema) -> None:
+        """Let DuckDB read each condition before it has rows: there may be none."""
+        table = duckdb_types.fit_input(self._scope.dataset, schema.empty_table())
+        self._connection.register(_BATCH, table)
+        for place, condition in self._conditions.items():
+            query = _QUERIES["bind_condition"].format(condition=condition, batch=_BATCH)
+            (kind,) = self._connection.sql(query).types
+            if str(kind) != "BOOLEAN":
+                label = self._expected.checks[place].label
+                text = f"expect.{label} is {kind}, and no condition, as amount > 0 would be"
+                raise DatasetProblem("validation", text)
+
     def _apply_conditions(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if not self._conditions:
             return batch
@@ -187,7 +202,7 @@ class RowChecks:
         column = sql_ident(check.columns[0])
         seconds = self._read_value("find_newest", column=column, batch=_BATCH)
         newest_before = self._newest.get(place)
-        newest = None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+        newest = None if seconds is None else _read_moment(check.columns[0], seconds)
         moments = [moment for moment in (newest_before, newest) if moment is not None]
         self._newest[place] = max(moments, default=None)
 
@@ -333,6 +348,29 @@ _CONDITIONS: dict[str, Callable[[Check], str]] = {
 }
 
 
+def _check_distinct(schema: pa.Schema) -> None:
+    """Raise `DatasetProblem` for names that are one to DuckDB: it would check either column."""
+    names_by_key: dict[bytes, str] = {}
+    for name in schema.names:
+        # Bytes have lower forms of ASCII alone, as DuckDB compares names.
+        key = name.encode().lower()
+        if key in names_by_key:
+            text = (
+                f"expect cannot tell the columns '{names_by_key[key]}' and '{name}' apart, whose "
+                "names differ in case at most: rename one"
+            )
+            raise DatasetProblem("validation", text)
+        names_by_key[key] = name
+
+
+def _read_moment(column: str, seconds: float) -> datetime:
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError) as problem:
+        text = f"expect.freshness: the newest moment of '{column}' is not of the years 1 to 9999"
+        raise DatasetProblem("schema", text) from problem
+
+
 def _read_rows(batch: pa.RecordBatch, rows_max: int) -> list[dict[str, Any]]:
     rows = batch.slice(0, rows_max)
     return file_tables.build_rows(rows, [""] * rows.num_columns)
@@ -349,5 +387,6 @@ def _translate_errors() -> Iterator[None]:
             "check fewer columns, or check in a task of kind spark"
         )
         raise DatasetProblem("payload_too_large", text) from problem
-    except duckdb.Error as problem:
+    except (duckdb.Error, ValueError) as problem:
+        # A ValueError is of a name or a literal that no statement can hold.
         raise DatasetProblem("validation", f"expect: {format_problem(problem)}") from problem
