@@ -4,8 +4,9 @@ A database of DuckDB that no task can reach evaluates the conditions of each bat
 values that are compared with those of other rows: where they are many, on disk.
 """
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
+from noetl_chassis.blocking_work import WorkStopped
 from noetl_playbook.model.expectations import Check, Expectations
 from noetl_playbook.templates.output_forms import sql_ident, sql_literal
 from noetl_storage.process.scratch import hold_scratch_folder
@@ -34,10 +36,17 @@ from noetl_worker.tools.tables import duckdb_types, file_tables
 
 # The values of a column of another input, by the name of both: None where there is no such input.
 KeyReader = Callable[[str, str], Iterable[pa.RecordBatch] | None]
+# Holds what ends the checks, for who calls the task off, while a block runs.
+StopHolder = Callable[[Callable[[], None]], AbstractContextManager[None]]
 
 
 def find_no_keys(_input: str, _column: str) -> None:
     """Say that a task has no inputs whose keys could be compared with."""
+
+
+def hold_no_stop(_stop: Callable[[], None]) -> AbstractContextManager[None]:
+    """Hold nothing, where somebody else ends the checks."""
+    return nullcontext()
 
 
 # Parts of statements are quoted names, literals, and predicates that were parsed.
@@ -56,11 +65,12 @@ _LOCKS = ("TimeZone='UTC'", "enable_external_access=false", "lock_configuration=
 
 
 class CheckScope(Struct, frozen=True, kw_only=True):
-    """What a dataset is called, the moment that freshness is measured from, and other inputs."""
+    """What a dataset is called, the moment of its freshness, other inputs, and who ends checks."""
 
     dataset: str
     now: datetime
     read_keys: KeyReader = find_no_keys
+    hold_stop: StopHolder = hold_no_stop
 
 
 class RowChecks:
@@ -79,12 +89,22 @@ class RowChecks:
         self._newest: dict[int, datetime | None] = {}
         self._examples: dict[int, list[dict[str, Any]]] = {}
         self._diverted: list[dict[str, Any]] = []
-        self._columns: set[str] = set()
+        self._is_stopped = threading.Event()
         self._connection = duckdb.connect(
             ":memory:", config={**_SETTINGS, "temp_directory": folder}
         )
         for setting in _LOCKS:
             self._connection.execute(f"SET GLOBAL {setting}")
+
+    def stop(self) -> None:
+        """End what runs, from another thread; nothing is begun after it.
+
+        An interrupt between two statements is lost on DuckDB: call it until the work has ended.
+        """
+        self._is_stopped.set()
+        # Who has closed the connection has ended.
+        with suppress(duckdb.ConnectionException):
+            self._connection.interrupt()
 
     def close(self) -> None:
         """Forget the values that were kept."""
@@ -108,6 +128,7 @@ class RowChecks:
         """Measure some rows, and return those that stay."""
         if not batch.num_rows:
             return batch
+        self._check_stop()
         with _translate_errors():
             table = duckdb_types.fit_input(self._scope.dataset, pa.Table.from_batches([batch]))
             self._connection.register(_BATCH, table)
@@ -123,6 +144,7 @@ class RowChecks:
     def finish(self) -> CheckFindings:
         """Judge all rows; raises `DatasetProblem` for rows that break what must hold."""
         checks = self._expected.checks
+        self._check_stop()
         with _translate_errors():
             for place, check in enumerate(checks):
                 if check.kind == "unique":
@@ -142,6 +164,10 @@ class RowChecks:
             text = describe_failure(reports[refused], self._row_count, examples)
             raise DatasetProblem("assertion", text)
         return CheckFindings(reports=reports, diverted=self._diverted)
+
+    def _check_stop(self) -> None:
+        if self._is_stopped.is_set():
+            raise WorkStopped
 
     @property
     def _is_diverting(self) -> bool:
@@ -225,6 +251,7 @@ class RowChecks:
         tables = {"kept": f"k{place}", "others": f"o{place}"}
         name = "begin_others"
         for batch in batches:
+            self._check_stop()
             other_values = pa.Table.from_batches([batch.rename_columns(["other"])])
             self._connection.register(_BATCH, other_values)
             self._connection.execute(_QUERIES[name].format(batch=_BATCH, **tables))
@@ -261,6 +288,9 @@ class RowChecks:
 class NoChecks:
     """The checks of a dataset of which nothing is expected."""
 
+    def stop(self) -> None:
+        """End nothing."""
+
     def check_columns(self, schema: pa.Schema) -> None:
         """Allow all columns."""
 
@@ -287,6 +317,7 @@ def open_checks(expected: Expectations | None, scope: CheckScope) -> Iterator[Ch
         with _translate_errors():
             checks = RowChecks(expected, scope, str(folder))
         stack.callback(checks.close)
+        stack.enter_context(scope.hold_stop(checks.stop))
         yield checks
 
 
