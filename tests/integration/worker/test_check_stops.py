@@ -51,7 +51,10 @@ def build_task(kind: str, s3: S3Server) -> tuple[str, dict[str, Any]]:
         ),
         "postgres": (
             "transfer",
-            {"source": {"type": "postgres", "auth": "db", "query": QUERY}, "target": checked_target},
+            {
+                "source": {"type": "postgres", "auth": "db", "query": QUERY},
+                "target": checked_target,
+            },
         ),
     }
     return tasks[kind]
