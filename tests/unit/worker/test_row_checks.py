@@ -132,6 +132,15 @@ def test_only_the_first_diverted_rows_are_shown_and_all_are_left_out() -> None:
     assert (len(left), len(findings.diverted), findings.reports[0].failed_rows) == (1, 100, 250)
 
 
+def test_of_long_rows_fewer_are_shown() -> None:
+    rows = [{"id": None, "code": "x" * 300_000} for _ in range(10)]
+    left, findings = check_rows({"not_null": "id", "on_fail": "divert"}, rows)
+    assert (left, len(findings.diverted), findings.reports[0].failed_rows) == ([], 3, 10)
+    with pytest.raises(DatasetProblem) as refused:
+        check_rows({"not_null": "id"}, rows)
+    assert refused.value.message == "not_null id does not hold in 10 of 10 rows"
+
+
 @pytest.mark.parametrize(
     ("kind", "values", "newest"),
     [

@@ -21,7 +21,6 @@ from noetl_playbook.templates.output_forms import sql_ident, sql_literal
 from noetl_storage.process.scratch import hold_scratch_folder
 from noetl_worker.datasets.problems import DatasetProblem
 from noetl_worker.domain.check_reports import (
-    DIVERTED_ROWS,
     EXAMPLE_ROWS,
     CheckFindings,
     Measures,
@@ -32,7 +31,8 @@ from noetl_worker.domain.check_reports import (
 from noetl_worker.domain.failures import format_problem
 from noetl_worker.sql import queries
 from noetl_worker.sql.row_predicates import PredicateRefused, check_predicate
-from noetl_worker.tools.tables import duckdb_types, file_tables
+from noetl_worker.tools.tables import duckdb_types, shown_rows
+from noetl_worker.tools.tables.shown_rows import ShownRows
 
 # The values of a column of another input, by the name of both: None where there is no such input.
 KeyReader = Callable[[str, str], Iterable[pa.RecordBatch] | None]
@@ -87,8 +87,8 @@ class RowChecks:
         self._row_count = 0
         self._failed_rows = dict.fromkeys(self._conditions, 0)
         self._newest: dict[int, datetime | None] = {}
-        self._examples: dict[int, list[dict[str, Any]]] = {}
-        self._diverted: list[dict[str, Any]] = []
+        self._examples: dict[int, ShownRows] = {}
+        self._diverted = shown_rows.prepare_diverted()
         self._is_stopped = threading.Event()
         self._connection = duckdb.connect(
             ":memory:", config={**_SETTINGS, "temp_directory": folder}
@@ -160,10 +160,11 @@ class RowChecks:
         reports = build_reports(self._scope.dataset, checks, measures)
         refused = find_refused(self._expected, reports, self._conditions)
         if refused is not None:
-            examples = self._examples.get(refused, [])
-            text = describe_failure(reports[refused], self._row_count, examples)
+            examples = self._examples.get(refused)
+            rows = [] if examples is None else examples.rows
+            text = describe_failure(reports[refused], self._row_count, rows)
             raise DatasetProblem("assertion", text)
-        return CheckFindings(reports=reports, diverted=self._diverted)
+        return CheckFindings(reports=reports, diverted=self._diverted.rows)
 
     def _check_stop(self) -> None:
         if self._is_stopped.is_set():
@@ -203,15 +204,12 @@ class RowChecks:
         assert keep is not None, "there is a condition"
         if not self._is_diverting or not keep.false_count:
             return batch
-        room = DIVERTED_ROWS - len(self._diverted)
-        self._diverted += _read_rows(batch.filter(pc.invert(keep)), room)
+        self._diverted.add_rows(batch.filter(pc.invert(keep)))
         return batch.filter(keep)
 
     def _add_examples(self, place: int, batch: pa.RecordBatch, is_met: pa.BooleanArray) -> None:
-        examples = self._examples.setdefault(place, [])
-        room = EXAMPLE_ROWS - len(examples)
-        if room:
-            examples += _read_rows(batch.filter(pc.invert(is_met)), room)
+        examples = self._examples.setdefault(place, shown_rows.prepare_examples())
+        examples.add_rows(batch.filter(pc.invert(is_met)))
 
     def _keep_values(self, place: int, check: Check, *, is_first: bool) -> None:
         """Keep the values that are compared with those of other rows; null is like none."""
@@ -278,11 +276,9 @@ class RowChecks:
         query = _QUERIES[name].format(
             kept=f"k{place}", columns=columns, rows_max=EXAMPLE_ROWS, **parts
         )
-        self._examples[place] = [
-            row
-            for batch in self._read_table(query).to_batches()
-            for row in _read_rows(batch, EXAMPLE_ROWS)
-        ]
+        self._examples[place] = examples = shown_rows.prepare_examples()
+        for batch in self._read_table(query).to_batches():
+            examples.add_rows(batch)
 
 
 class NoChecks:
@@ -400,11 +396,6 @@ def _read_moment(column: str, seconds: float) -> datetime:
     except (ValueError, OverflowError, OSError) as problem:
         text = f"expect.freshness: the newest moment of '{column}' is not of the years 1 to 9999"
         raise DatasetProblem("schema", text) from problem
-
-
-def _read_rows(batch: pa.RecordBatch, rows_max: int) -> list[dict[str, Any]]:
-    rows = batch.slice(0, rows_max)
-    return file_tables.build_rows(rows, [""] * rows.num_columns)
 
 
 @contextmanager
