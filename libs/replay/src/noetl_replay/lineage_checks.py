@@ -40,11 +40,10 @@ def add_assertions(
     checks, and is among the inputs for that.
     """
     by_dataset: dict[tuple[str, str], list[Assertion]] = {}
-    for label, dataset in checked.items():
+    for label, place in checked.items():
         # Several inputs may be one dataset, and an output may be among them.
-        found = assertions.get(label, [])
-        if found:
-            by_dataset.setdefault((dataset.namespace, dataset.name), []).extend(found)
+        if label in assertions:
+            by_dataset.setdefault((place.namespace, place.name), []).extend(assertions[label])
     datasets = []
     for dataset in inputs:
         found = by_dataset.pop((dataset.namespace, dataset.name), [])
