@@ -68,6 +68,29 @@ async def test_inputs_of_duckdb_are_checked_before_its_statements_run(
     assert tables["rows"] == []
 
 
+@pytest.mark.parametrize(
+    "rows", [{"rows": [{"id": 1}, {"id": None}]}, {"rows": [[1], [None]], "columns": ["id"]}]
+)
+async def test_rows_of_an_input_are_checked(worker: Bench, rows: dict[str, Any]) -> None:
+    inputs = {"o": {**rows, "expect": {"not_null": "id"}}}
+    error = await fail(worker, "duckdb", {"query": "SELECT * FROM o", "inputs": inputs, **MEMORY})
+    assert error.message == ("input 'o': not_null id does not hold in 1 of 2 rows, as {'id': None}")
+
+
+@pytest.mark.parametrize("end", ["source", "target"])
+async def test_an_end_of_a_transfer_that_cannot_be_checked_is_refused(
+    worker: Bench, end: str
+) -> None:
+    ends: dict[str, dict[str, Any]] = {
+        "source": {"type": "data", "data": [{"id": 1}]},
+        "target": {"type": "file", "uri": "out.ndjson"},
+    }
+    ends[end]["expect"] = {"not_null": "id"}
+    error = await fail(worker, "transfer", ends)
+    assert error.kind == "validation"
+    assert f"{end}.expect holds rows of a dataset to it" in error.message
+
+
 async def test_inputs_of_duckdb_are_diverted_for_every_look_at_them(
     worker: Bench, orders: dict[str, Any]
 ) -> None:

@@ -104,6 +104,8 @@ def test_a_wrong_sink_is_told_alike_by_every_engine(sink: str, told: str) -> Non
     ("task", "told"),
     [
         (f"{DUCKDB}, inputs: {{o: {{path: a/, expect: {{nul: [a]}}}}}}", "unknown key 'nul'"),
+        (f"{DUCKDB}, inputs: {{o: {{rows: [], expect: {{nul: [a]}}}}}}", "unknown key 'nul'"),
+        (f"{DUCKDB}, inputs: {{o: {{path: a/, expect: {{nul: '{{{{ x }}}}'}}}}}}", "key 'nul'"),
         (f"{POSTGRES}, output: {{path: a/, expect: {{on_fail: warn}}}}", "names no check"),
         (f"kind: transfer, source: {{path: a/, expect: {{range: a}}}}, {TABLE}", "range maps"),
         (f"kind: transfer, {ROWS}, {TABLE}, output: {{path: a/}}", "writes into its 'target'"),
@@ -115,6 +117,23 @@ def test_a_wrong_sink_is_told_alike_by_every_engine(sink: str, told: str) -> Non
 )
 def test_what_an_engine_cannot_do_is_refused_with_the_way_out(task: str, told: str) -> None:
     assert told in problems_of(task)
+
+
+@pytest.mark.parametrize(
+    "expect",
+    [
+        "'{{ x }}'",
+        "{row_count: {min: '{{ x }}'}}",
+        "{in: {a: '{{ x }}'}}",
+        "{not_null: [a], on_fail: '{{ x }}'}",
+        "{freshness: {column: at, within: '{{ x }}h'}}",
+        "{range: {a: '{{ x }}'}}",
+        "{foreign_key: '{{ x }}'}",
+    ],
+)
+def test_checks_that_the_run_fills_in_are_left_to_it(expect: str) -> None:
+    assert "E104" not in problems_of(f"{DUCKDB}, inputs: {{o: {{path: a/, expect: {expect}}}}}")
+    assert "E104" not in problems_of(f"{DUCKDB}, output: {{path: a/, expect: {expect}}}")
 
 
 def test_no_increment_goes_into_a_dataset() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from msgspec import UNSET
 from tests.replay import record
 from tests.support import openlineage
 from tests.support.builders import History, a_failed_run, a_ref, a_single_step, an_item_loop
@@ -16,9 +17,9 @@ from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.openlineage import Dataset, StepData
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.status import RunStatus
-from noetl_playbook import step_data
+from noetl_playbook import data_places, step_data
 from noetl_playbook.parse import playbook
-from noetl_replay import lineage
+from noetl_replay import lineage, lineage_checks
 from noetl_replay.lineage import LineageEvent, LineageState
 
 NAMES = record.names()
@@ -238,6 +239,68 @@ def test_a_playbook_tells_the_datasets_of_every_tool() -> None:
     assert steps["copy"].checked == {"source": JOINED, "target": out}
     assert steps["publish"].reads == (out,)
     assert steps["publish"].writes == (Dataset(namespace="iceberg://pg", name="sales.daily"),)
+
+
+TWICE = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: data, path: demo/data}
+workflow:
+  - step: load
+    tool:
+      - first: {kind: duckdb, query: SELECT 1, output: {path: "s3://lake/first", auth: lake}}
+      - second:
+          kind: duckdb
+          inputs:
+            a: {path: "s3://lake/orders/", auth: lake, expect: {not_null: [id]}}
+            b: {path: "s3://lake/orders/", auth: lake, expect: {unique: [id]}}
+          query: SELECT 1
+"""
+
+
+def test_assertions_of_one_dataset_are_told_together_and_those_of_no_other() -> None:
+    plan = step_data.list_step_data(playbook.parse_playbook(TWICE).playbook)
+    assert plan["load"].checked == {"input 'a'": ORDERS, "input 'b'": ORDERS}
+    reports = [
+        {"dataset": "input 'a'", "check": "not_null id", "is_met": False, "failed_rows": 1},
+        {"dataset": "input 'b'", "check": "unique id", "is_met": True, "failed_rows": 0},
+        {"dataset": "output", "check": "row_count", "is_met": True, "measured": 7},
+    ]
+    assertions = lineage_checks.read_assertions({"checks": reports})
+    (dataset,) = lineage_checks.add_assertions([], assertions, plan["load"].checked)
+    facets = codec.decode_json(codec.encode_json(dataset.input_facets))
+    told_assertions = facets["dataQualityAssertions"]["assertions"]
+    assert [(item["name"], item["success"]) for item in told_assertions] == [
+        ("not_null id", False),
+        ("unique id", True),
+    ]
+
+
+def test_values_of_any_shape_in_a_users_own_checks_are_left_out() -> None:
+    nested: list[Any] = []
+    for _ in range(2000):
+        nested = [nested]
+    reports = [
+        {"dataset": "a", "check": "row_count", "measured": nested},
+        {"dataset": "a", "check": "row_count", "failed_rows": {"a": 1}},
+        *(None, 7, {"dataset": 1, "check": "a"}, {"dataset": "a", "check": ["a"]}),
+    ]
+    first, second = lineage_checks.read_assertions({"checks": reports})["a"]
+    assert (first.actual, second.actual) == (UNSET, UNSET)
+    assert lineage_checks.read_assertions({"checks": {"a": 1}}) == {}
+
+
+@pytest.mark.parametrize("last", [[], {}, 7, None])
+def test_a_result_that_only_looks_like_tasks_is_told(last: Any) -> None:
+    result = ResultEnvelope(status="ok", context={"data": {"tasks": {"t": {}}, "last": last}})
+    dataset = lineage.read_result_dataset(result)
+    assert dataset is not None
+    assert dataset.row_count is None
+
+
+@pytest.mark.parametrize("address", ["jdbc:postgresql://u:pw@h/db", "u:pw@h/db", "s3:/u:pw@b/x"])
+def test_an_address_without_a_server_is_not_told(address: str) -> None:
+    assert list(data_places.list_address(address)) == []
 
 
 def test_checks_of_rows_are_assertions_of_their_datasets() -> None:

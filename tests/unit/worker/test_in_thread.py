@@ -106,3 +106,22 @@ async def test_what_work_waits_for_is_interrupted_while_it_waits() -> None:
     with pytest.raises(asyncio.CancelledError):
         await caller
     assert found == [True, False]
+
+
+async def test_all_that_work_waits_for_is_interrupted() -> None:
+    interrupted = (threading.Event(), threading.Event())
+    begun = threading.Event()
+
+    def wait_for_both(sign: StopSign) -> None:
+        outer, inner = interrupted
+        with sign.interrupt_by(outer.set), sign.interrupt_by(inner.set):
+            begun.set()
+            assert outer.wait(60)
+            assert inner.wait(60)
+
+    task = asyncio.create_task(run_until_stopped(wait_for_both))
+    assert await asyncio.to_thread(begun.wait, 60)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert all(event.is_set() for event in interrupted)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noetl_playbook.model.expectations import parse_expectations
+from noetl_playbook.model.expectations import ExpectationInvalid, parse_expectations
 from noetl_worker.datasets.problems import DatasetProblem
 from noetl_worker.domain.check_reports import CheckFindings
 from noetl_worker.tools.tables.row_checks import CheckScope, open_checks
@@ -132,6 +132,15 @@ def test_only_the_first_diverted_rows_are_shown_and_all_are_left_out() -> None:
     assert (len(left), len(findings.diverted), findings.reports[0].failed_rows) == (1, 100, 250)
 
 
+def test_of_long_rows_fewer_are_shown() -> None:
+    rows = [{"id": None, "code": "x" * 300_000} for _ in range(10)]
+    left, findings = check_rows({"not_null": "id", "on_fail": "divert"}, rows)
+    assert (left, len(findings.diverted), findings.reports[0].failed_rows) == ([], 3, 10)
+    with pytest.raises(DatasetProblem) as refused:
+        check_rows({"not_null": "id"}, rows)
+    assert refused.value.message == "not_null id does not hold in 10 of 10 rows"
+
+
 @pytest.mark.parametrize(
     ("kind", "values", "newest"),
     [
@@ -168,8 +177,15 @@ def test_the_newest_moment_counts_in_every_type(
         ({"predicate": "id > 0) OR (true"}, "cannot be parsed"),
         ({"predicate": "nope > 0"}, "nope"),
         ({"predicate": "getenv('HOME') = ''"}, "getenv"),
+        ({"predicate": "entropy(id) >= 0"}, "aggregates"),
+        ({"predicate": "unnest([true])"}, "UNNEST"),
+        ({"predicate": "id"}, "is BIGINT, and no condition"),
+        ({"predicate": "random() > 0.5"}, "differs from call to call"),
+        ({"predicate": "sleep_ms(1) IS NULL"}, "differs from call to call"),
+        ({"predicate": "NOT " * 5000 + "true"}, "nested too deeply"),
         ({"range": {"code": {"min": 1}}}, "Cannot compare values"),
         ({"regex": {"code": "("}}, "missing"),
+        ({"regex": {"code": "\0"}}, "cannot hold NUL"),
         ({"foreign_key": {"column": "id", "of": "p", "key": "k"}}, "which is no input of the task"),
     ],
 )
@@ -186,3 +202,27 @@ def test_a_dataset_without_rows_is_checked() -> None:
         check_rows(expect, [])
     with pytest.raises(DatasetProblem, match="is no column"):
         check_rows({"unique": "nope"}, [])
+
+
+def test_a_predicate_is_read_before_there_are_rows() -> None:
+    with pytest.raises(DatasetProblem, match="nope"):
+        check_rows({"predicate": "nope > 0"}, [])
+
+
+def test_columns_that_differ_in_case_alone_are_not_checked_for_one_another() -> None:
+    schema = pa.schema([("ID", pa.int64()), ("id", pa.int64())])
+    with pytest.raises(DatasetProblem, match="cannot tell the columns 'ID' and 'id' apart"):
+        check_rows({"not_null": "id"}, [{"ID": 1, "id": None}], schema=schema)
+
+
+@pytest.mark.parametrize("newest", ["20000-01-01", "infinity", "0100-01-01 (BC)"])
+def test_a_moment_that_no_calendar_has_is_refused(newest: str) -> None:
+    schema = pa.schema([("at", pa.string())])
+    expect = {"freshness": {"column": "at", "within": "1h"}, "on_fail": "warn"}
+    with pytest.raises(DatasetProblem, match="'at' is not of the years 1 to 9999"):
+        check_rows(expect, [{"at": newest}], schema=schema)
+
+
+def test_null_is_no_pattern() -> None:
+    with pytest.raises(ExpectationInvalid, match="regex of 'code' is a pattern"):
+        parse_expectations({"regex": {"code": None}})

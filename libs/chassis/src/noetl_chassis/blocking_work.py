@@ -29,6 +29,15 @@ async def run_in_thread(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs)
     )
 
 
+async def run_interruptibly(
+    interrupt: Callable[[], None], work: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+) -> R:
+    """Do blocking work in a thread; when the caller is cancelled, it is interrupted first."""
+    loop = asyncio.get_running_loop()
+    running = loop.run_in_executor(None, partial(copy_context().run, work, *args, **kwargs))
+    return await wait_until_ended(running, urge=interrupt)
+
+
 async def wait_until_ended(
     running: "asyncio.Future[R]", *, urge: Callable[[], None] | None = None
 ) -> R:
@@ -67,30 +76,34 @@ class StopSign:
     def __init__(self) -> None:
         self._is_raised = threading.Event()
         self._interrupting = threading.Lock()
-        self._interrupt: Callable[[], None] | None = None
+        self._interrupts: list[Callable[[], None]] = []
 
     def raise_sign(self) -> None:
         """Call the work off, and interrupt what it waits for."""
         self._is_raised.set()
-        if self._interrupt is not None and not self._interrupting.locked():
+        if self._interrupts and not self._interrupting.locked():
             # It may block, and an event loop raises the sign.
             threading.Thread(target=self._interrupt_work, daemon=True).start()
 
     @contextmanager
     def interrupt_by(self, interrupt: Callable[[], None]) -> Iterator[None]:
-        """Have a function called that ends what the block waits for, until the block ends."""
-        self._interrupt = interrupt
+        """Have a function called that ends what the block waits for, until the block ends.
+
+        Blocks may stand in one another: all of their functions are called.
+        """
+        with self._interrupting:
+            self._interrupts.append(interrupt)
         try:
             yield
         finally:
             # What is interrupted may be closed now: a call that is under way ends first.
             with self._interrupting:
-                self._interrupt = None
+                self._interrupts.remove(interrupt)
 
     def _interrupt_work(self) -> None:
         with self._interrupting:
-            if self._interrupt is not None:
-                self._interrupt()
+            for interrupt in self._interrupts:
+                interrupt()
 
     def iterate_until(self, items: Iterable[R]) -> Iterator[R]:
         """Yield items until the work is called off; raises `WorkStopped` then."""

@@ -46,8 +46,13 @@ def list_address(value: Any) -> Iterator[Dataset]:
 
 
 def _address_namespace(parts: SplitResult) -> str:
-    """Name the place of an address; raises `ValueError` for a port that is none."""
+    """Name the place of an address; raises `ValueError` for a port that is none.
+
+    So does a scheme without a server: as of `jdbc:`, its path may hold a user and a password.
+    """
     if not parts.hostname:
+        if parts.scheme not in ("", "file"):
+            raise ValueError(parts.scheme)
         return "file"
     port = f":{parts.port}" if parts.port else ""
     return f"{parts.scheme}://{parts.hostname}{port}"

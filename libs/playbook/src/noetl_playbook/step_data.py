@@ -45,9 +45,8 @@ def _describe_step_data(step: Step, names: frozenset[str]) -> StepData:
         uses=tuple(sorted(_list_names(msgspec.to_builtins(step)) & names - {step.step})),
         reads=tuple(sorted(reads)),
         writes=tuple(sorted(writes)),
-        checked={
-            label: dataset for task in step.tool for label, dataset in _list_checked(task).items()
-        },
+        # The reports of a step are those of its last task.
+        checked=_list_checked(step.tool[-1]) if step.tool else {},
         statements=tuple(statements),
         dialect=dialects.pop() if len(dialects) == 1 and statements else None,
     )

@@ -416,7 +416,8 @@ def _find_last_task(data: Any) -> Mapping[str, Any]:
     if not isinstance(data, dict):
         return {}
     tasks = data.get("tasks")
-    front = tasks.get(data.get("last")) if isinstance(tasks, dict) else None
+    last = data.get("last")
+    front = tasks.get(last) if isinstance(tasks, dict) and isinstance(last, str) else None
     raw = front.get("raw") if isinstance(front, dict) else None
     return raw if isinstance(raw, dict) else {}
 

@@ -39,15 +39,15 @@ def add_assertions(
     The standard knows assertions of datasets that a run reads. A checked output is read by its
     checks, and is among the inputs for that.
     """
-    by_dataset = {
-        (dataset.namespace, dataset.name): assertions[label]
-        for label, dataset in checked.items()
-        if label in assertions
-    }
+    by_dataset: dict[tuple[str, str], list[Assertion]] = {}
+    for label, place in checked.items():
+        # Several inputs may be one dataset, and an output may be among them.
+        if label in assertions:
+            by_dataset.setdefault((place.namespace, place.name), []).extend(assertions[label])
     datasets = []
     for dataset in inputs:
-        found = by_dataset.pop((dataset.namespace, dataset.name), None)
-        datasets.append(dataset if found is None else _add_facet(dataset, found))
+        found = by_dataset.pop((dataset.namespace, dataset.name), [])
+        datasets.append(_add_facet(dataset, found) if found else dataset)
     for (namespace, name), found in by_dataset.items():
         datasets.append(_add_facet(InputDataset(namespace=namespace, name=name), found))
     return datasets
@@ -61,14 +61,15 @@ def _add_facet(dataset: InputDataset, assertions: list[Assertion]) -> InputDatas
 def _build_assertion(check: str, report: Mapping[str, Any]) -> Assertion:
     kind, _, subject = check.partition(" ")
     failed_rows, measured = report.get("failed_rows"), report.get("measured")
-    actual = f"{failed_rows} rows" if failed_rows is not None else measured
+    actual = f"{failed_rows} rows" if isinstance(failed_rows, int) else measured
     is_column = bool(subject) and kind != "predicate" and ", " not in subject
     return Assertion(
         assertion=kind,
         success=report.get("is_met") is True,
         name=check,
         column=subject if is_column else UNSET,
-        actual=UNSET if actual is None else str(actual),
+        # The result of a task of the user's own may have any value there.
+        actual=str(actual) if isinstance(actual, str | int | float) else UNSET,
         content=subject if kind == "predicate" else UNSET,
         content_type="sql" if kind == "predicate" else UNSET,
     )

@@ -65,6 +65,27 @@ def parse_expectations(value: Any) -> Expectations | None:
     return Expectations(checks=checks, on_fail=on_fail)
 
 
+def keep_written_out(value: Any) -> Any:
+    """Return an `expect` block without the checks in which the run fills in a value."""
+    if not isinstance(value, Mapping):
+        return None if coercion.is_template(value) else value
+    written_out = {
+        key: item for key, item in value.items() if key not in _KEYS or not _holds_template(item)
+    }
+    if written_out.keys() == value.keys():
+        return value
+    # One check at least may come of the others.
+    return {"row_count": {"min": 0}, **written_out}
+
+
+def _holds_template(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_holds_template, (*value.keys(), *value.values())))
+    if isinstance(value, list | tuple):
+        return any(map(_holds_template, value))
+    return coercion.is_template(value)
+
+
 def _read_not_null(value: Any) -> list[Check]:
     return [Check(kind="not_null", columns=(name,)) for name in _read_names(value, "not_null")]
 
@@ -88,10 +109,12 @@ def _read_range(value: Any) -> list[Check]:
 
 
 def _read_regex(value: Any) -> list[Check]:
-    return [
-        Check(kind="regex", columns=(name,), pattern=str(pattern))
-        for name, pattern in _read_mapping(value, "regex").items()
-    ]
+    checks = []
+    for name, pattern in _read_mapping(value, "regex").items():
+        if pattern is None:
+            raise ExpectationInvalid(f"regex of '{name}' is a pattern, and not null")
+        checks.append(Check(kind="regex", columns=(name,), pattern=str(pattern)))
+    return checks
 
 
 def _read_in(value: Any) -> list[Check]:

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from noetl_playbook.model import datasets
+from noetl_playbook.model import datasets, expectations
 from noetl_playbook.model.coercion import is_template
 from noetl_playbook.model.datasets import DatasetInvalid
+from noetl_playbook.model.expectations import ExpectationInvalid
 from noetl_playbook.source.document_reader import DocumentReader
 from noetl_playbook.source.problems import Path
 
@@ -52,8 +53,20 @@ def check_dataset_inputs(reading: DocumentReader, inputs: Any, path: Path) -> No
     if not isinstance(inputs, dict):
         return
     for name, source in inputs.items():
+        if not isinstance(source, dict):
+            continue
         if datasets.describes_dataset(source) and "rows" not in source:
             check_described_dataset(reading, source, (*path, name), is_sink=False)
+        elif "expect" in source:
+            _check_expected(reading, source["expect"], (*path, name))
+
+
+def _check_expected(reading: DocumentReader, value: Any, path: Path) -> None:
+    """Report what cannot be expected of rows that are no dataset."""
+    try:
+        expectations.parse_expectations(expectations.keep_written_out(value))
+    except ExpectationInvalid as problem:
+        reading.report_problem("E104", path, str(problem))
 
 
 def check_described_dataset(
@@ -70,6 +83,8 @@ def check_described_dataset(
             key: _ANY_TABLE.get(key, _ANY_PLACE) if is_template(value) else value
             for key, value in table.items()
         }
+    if "expect" in plain_fields:
+        plain_fields["expect"] = expectations.keep_written_out(plain_fields["expect"])
     # What depends on a value that is not known is checked by the run.
     if fields.keys() - plain_fields.keys() & {"mode", "format", "key", "partition_by"}:
         plain_fields = {key: plain_fields[key] for key in plain_fields if key in datasets.PLACES}

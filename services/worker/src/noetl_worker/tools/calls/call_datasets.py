@@ -137,7 +137,7 @@ def parse_expected(inputs: Any, call: Call) -> dict[str, Expectations]:
     """Read what is expected of the rows of inputs; raises `ToolFailure`."""
     expectations: dict[str, Expectations] = {}
     for name, source in inputs.items() if isinstance(inputs, dict) else ():
-        if not isinstance(source, dict) or "expect" not in source or "rows" in source:
+        if not isinstance(source, dict) or "expect" not in source:
             continue
         try:
             expected = parse_expectations(source["expect"])
@@ -150,7 +150,7 @@ def parse_expected(inputs: Any, call: Call) -> dict[str, Expectations]:
 
 def drop_expected(source: Any) -> Any:
     """Return an input without what is expected of its rows."""
-    if not isinstance(source, dict) or "expect" not in source or "rows" in source:
+    if not isinstance(source, dict) or "expect" not in source:
         return source
     return {key: value for key, value in source.items() if key != "expect"}
 

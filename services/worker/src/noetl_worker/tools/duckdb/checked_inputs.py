@@ -57,7 +57,10 @@ def check_inputs(
     findings: dict[str, CheckFindings] = {}
     for name, expectations in expected.items():
         scope = CheckScope(
-            dataset=f"input '{name}'", now=now, read_keys=inputs.build_key_reader(session)
+            dataset=f"input '{name}'",
+            now=now,
+            read_keys=inputs.build_key_reader(session),
+            hold_stop=session.hold_stop,
         )
         with _name_input(name), row_checks.open_checks(expectations, scope) as checks:
             scan = _scan_query(session, _QUERIES["read_rows"].format(input=sql_ident(name)))

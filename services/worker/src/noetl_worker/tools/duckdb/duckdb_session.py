@@ -136,6 +136,15 @@ class DuckdbSession:
         if (stop := getattr(table, "stop_scans", None)) is not None:
             self._scan_stops.append(stop)
 
+    @contextmanager
+    def hold_stop(self, stop: Callable[[], None]) -> Iterator[None]:
+        """Have a function called when the call is called off, until the block ends."""
+        self._scan_stops.append(stop)
+        try:
+            yield
+        finally:
+            self._scan_stops.remove(stop)
+
     def unregister_table(self, name: str) -> None:
         """Forget a registered table."""
         self._get_connection().unregister(name)
@@ -316,7 +325,7 @@ class DuckdbSession:
     def interrupt(self) -> None:
         """End what runs, from another thread; nothing is begun after it."""
         self._is_interrupted.set()
-        for stop in self._scan_stops:
+        for stop in tuple(self._scan_stops):
             stop()
         if self._connection is not None:
             self._connection.interrupt()

@@ -340,7 +340,11 @@ def _write_rows(
         text = "output takes the rows of the last statement, which is no query: end with a SELECT"
         raise ToolFailure(build_error("validation", text, source="duckdb"))
     written = dataset_results.write_batches(
-        plan, scan.schema, scan.batches, read_keys=inputs.build_key_reader(session)
+        plan,
+        scan.schema,
+        scan.batches,
+        hold_stop=session.hold_stop,
+        read_keys=inputs.build_key_reader(session),
     )
     findings = {**inputs.findings, "output": written.findings}
     data = dataset_results.show_written(written, statement_count=len(work.statements))

@@ -82,7 +82,9 @@ async def export_query(
             open_query(credential, request, sign, statement_timeout_s=limit_s) as rows,
             dataset_results.translate_problems(call, "output"),
         ):
-            written = dataset_results.write_batches(plan, rows.schema, rows.batches)
+            written = dataset_results.write_batches(
+                plan, rows.schema, rows.batches, hold_stop=sign.interrupt_by
+            )
         return dataset_results.show_written(written)
 
     async with asyncio.timeout(call.timeout.total):

@@ -17,7 +17,13 @@ from noetl_worker.domain.check_reports import CheckFindings
 from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.tools.calls import dataset_places
 from noetl_worker.tools.calls.call import Call
-from noetl_worker.tools.tables.row_checks import CheckScope, KeyReader, find_no_keys, open_checks
+from noetl_worker.tools.tables.row_checks import (
+    CheckScope,
+    KeyReader,
+    StopHolder,
+    find_no_keys,
+    open_checks,
+)
 
 
 @contextmanager
@@ -76,6 +82,7 @@ def write_batches(
     schema: pa.Schema,
     batches: Iterator[pa.RecordBatch],
     *,
+    hold_stop: StopHolder,
     read_keys: KeyReader = find_no_keys,
 ) -> WrittenRows:
     """Write every batch and commit, once in all attempts; raises `DatasetProblem`. It blocks.
@@ -87,7 +94,7 @@ def write_batches(
     if earlier is not None:
         return WrittenRows(report=earlier, schema=fit_schema(schema))
     sink.set_schema(schema)
-    scope = CheckScope(dataset="output", now=plan.now, read_keys=read_keys)
+    scope = CheckScope(dataset="output", now=plan.now, read_keys=read_keys, hold_stop=hold_stop)
     with open_checks(plan.sink.expect, scope) as checks:
         checks.check_columns(schema)
         for batch in batches:

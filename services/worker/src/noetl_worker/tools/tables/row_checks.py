@@ -4,8 +4,9 @@ A database of DuckDB that no task can reach evaluates the conditions of each bat
 values that are compared with those of other rows: where they are many, on disk.
 """
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
+from noetl_chassis.blocking_work import WorkStopped
 from noetl_playbook.model.expectations import Check, Expectations
 from noetl_playbook.templates.output_forms import sql_ident, sql_literal
 from noetl_storage.process.scratch import hold_scratch_folder
 from noetl_worker.datasets.problems import DatasetProblem
 from noetl_worker.domain.check_reports import (
-    DIVERTED_ROWS,
     EXAMPLE_ROWS,
     CheckFindings,
     Measures,
@@ -30,14 +31,22 @@ from noetl_worker.domain.check_reports import (
 from noetl_worker.domain.failures import format_problem
 from noetl_worker.sql import queries
 from noetl_worker.sql.row_predicates import PredicateRefused, check_predicate
-from noetl_worker.tools.tables import duckdb_types, file_tables
+from noetl_worker.tools.tables import duckdb_types, shown_rows
+from noetl_worker.tools.tables.shown_rows import ShownRows
 
 # The values of a column of another input, by the name of both: None where there is no such input.
 KeyReader = Callable[[str, str], Iterable[pa.RecordBatch] | None]
+# Holds what ends the checks, for who calls the task off, while a block runs.
+StopHolder = Callable[[Callable[[], None]], AbstractContextManager[None]]
 
 
 def find_no_keys(_input: str, _column: str) -> None:
     """Say that a task has no inputs whose keys could be compared with."""
+
+
+def hold_no_stop(_stop: Callable[[], None]) -> AbstractContextManager[None]:
+    """Hold nothing, where somebody else ends the checks."""
+    return nullcontext()
 
 
 # Parts of statements are quoted names, literals, and predicates that were parsed.
@@ -56,11 +65,12 @@ _LOCKS = ("TimeZone='UTC'", "enable_external_access=false", "lock_configuration=
 
 
 class CheckScope(Struct, frozen=True, kw_only=True):
-    """What a dataset is called, the moment that freshness is measured from, and other inputs."""
+    """What a dataset is called, the moment of its freshness, other inputs, and who ends checks."""
 
     dataset: str
     now: datetime
     read_keys: KeyReader = find_no_keys
+    hold_stop: StopHolder = hold_no_stop
 
 
 class RowChecks:
@@ -77,14 +87,24 @@ class RowChecks:
         self._row_count = 0
         self._failed_rows = dict.fromkeys(self._conditions, 0)
         self._newest: dict[int, datetime | None] = {}
-        self._examples: dict[int, list[dict[str, Any]]] = {}
-        self._diverted: list[dict[str, Any]] = []
-        self._columns: set[str] = set()
+        self._examples: dict[int, ShownRows] = {}
+        self._diverted = shown_rows.prepare_diverted()
+        self._is_stopped = threading.Event()
         self._connection = duckdb.connect(
             ":memory:", config={**_SETTINGS, "temp_directory": folder}
         )
         for setting in _LOCKS:
             self._connection.execute(f"SET GLOBAL {setting}")
+
+    def stop(self) -> None:
+        """End what runs, from another thread; nothing is begun after it.
+
+        An interrupt between two statements is lost on DuckDB: call it until the work has ended.
+        """
+        self._is_stopped.set()
+        # Who has closed the connection has ended.
+        with suppress(duckdb.ConnectionException):
+            self._connection.interrupt()
 
     def close(self) -> None:
         """Forget the values that were kept."""
@@ -100,11 +120,15 @@ class RowChecks:
                     f"{', '.join(schema.names[:20])}"
                 )
                 raise DatasetProblem("validation", text)
+        _check_distinct(schema)
+        with _translate_errors():
+            self._bind_conditions(schema)
 
     def filter_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Measure some rows, and return those that stay."""
         if not batch.num_rows:
             return batch
+        self._check_stop()
         with _translate_errors():
             table = duckdb_types.fit_input(self._scope.dataset, pa.Table.from_batches([batch]))
             self._connection.register(_BATCH, table)
@@ -120,6 +144,7 @@ class RowChecks:
     def finish(self) -> CheckFindings:
         """Judge all rows; raises `DatasetProblem` for rows that break what must hold."""
         checks = self._expected.checks
+        self._check_stop()
         with _translate_errors():
             for place, check in enumerate(checks):
                 if check.kind == "unique":
@@ -135,14 +160,31 @@ class RowChecks:
         reports = build_reports(self._scope.dataset, checks, measures)
         refused = find_refused(self._expected, reports, self._conditions)
         if refused is not None:
-            examples = self._examples.get(refused, [])
-            text = describe_failure(reports[refused], self._row_count, examples)
+            examples = self._examples.get(refused)
+            rows = [] if examples is None else examples.rows
+            text = describe_failure(reports[refused], self._row_count, rows)
             raise DatasetProblem("assertion", text)
-        return CheckFindings(reports=reports, diverted=self._diverted)
+        return CheckFindings(reports=reports, diverted=self._diverted.rows)
+
+    def _check_stop(self) -> None:
+        if self._is_stopped.is_set():
+            raise WorkStopped
 
     @property
     def _is_diverting(self) -> bool:
         return self._expected.on_fail == "divert"
+
+    def _bind_conditions(self, schema: pa.Schema) -> None:
+        """Let DuckDB read each condition before it has rows: there may be none."""
+        table = duckdb_types.fit_input(self._scope.dataset, schema.empty_table())
+        self._connection.register(_BATCH, table)
+        for place, condition in self._conditions.items():
+            query = _QUERIES["bind_condition"].format(condition=condition, batch=_BATCH)
+            (kind,) = self._connection.sql(query).types
+            if str(kind) != "BOOLEAN":
+                label = self._expected.checks[place].label
+                text = f"expect.{label} is {kind}, and no condition, as amount > 0 would be"
+                raise DatasetProblem("validation", text)
 
     def _apply_conditions(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if not self._conditions:
@@ -162,15 +204,12 @@ class RowChecks:
         assert keep is not None, "there is a condition"
         if not self._is_diverting or not keep.false_count:
             return batch
-        room = DIVERTED_ROWS - len(self._diverted)
-        self._diverted += _read_rows(batch.filter(pc.invert(keep)), room)
+        self._diverted.add_rows(batch.filter(pc.invert(keep)))
         return batch.filter(keep)
 
     def _add_examples(self, place: int, batch: pa.RecordBatch, is_met: pa.BooleanArray) -> None:
-        examples = self._examples.setdefault(place, [])
-        room = EXAMPLE_ROWS - len(examples)
-        if room:
-            examples += _read_rows(batch.filter(pc.invert(is_met)), room)
+        examples = self._examples.setdefault(place, shown_rows.prepare_examples())
+        examples.add_rows(batch.filter(pc.invert(is_met)))
 
     def _keep_values(self, place: int, check: Check, *, is_first: bool) -> None:
         """Keep the values that are compared with those of other rows; null is like none."""
@@ -187,7 +226,7 @@ class RowChecks:
         column = sql_ident(check.columns[0])
         seconds = self._read_value("find_newest", column=column, batch=_BATCH)
         newest_before = self._newest.get(place)
-        newest = None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+        newest = None if seconds is None else _read_moment(check.columns[0], seconds)
         moments = [moment for moment in (newest_before, newest) if moment is not None]
         self._newest[place] = max(moments, default=None)
 
@@ -210,6 +249,7 @@ class RowChecks:
         tables = {"kept": f"k{place}", "others": f"o{place}"}
         name = "begin_others"
         for batch in batches:
+            self._check_stop()
             other_values = pa.Table.from_batches([batch.rename_columns(["other"])])
             self._connection.register(_BATCH, other_values)
             self._connection.execute(_QUERIES[name].format(batch=_BATCH, **tables))
@@ -236,15 +276,16 @@ class RowChecks:
         query = _QUERIES[name].format(
             kept=f"k{place}", columns=columns, rows_max=EXAMPLE_ROWS, **parts
         )
-        self._examples[place] = [
-            row
-            for batch in self._read_table(query).to_batches()
-            for row in _read_rows(batch, EXAMPLE_ROWS)
-        ]
+        self._examples[place] = examples = shown_rows.prepare_examples()
+        for batch in self._read_table(query).to_batches():
+            examples.add_rows(batch)
 
 
 class NoChecks:
     """The checks of a dataset of which nothing is expected."""
+
+    def stop(self) -> None:
+        """End nothing."""
 
     def check_columns(self, schema: pa.Schema) -> None:
         """Allow all columns."""
@@ -272,6 +313,7 @@ def open_checks(expected: Expectations | None, scope: CheckScope) -> Iterator[Ch
         with _translate_errors():
             checks = RowChecks(expected, scope, str(folder))
         stack.callback(checks.close)
+        stack.enter_context(scope.hold_stop(checks.stop))
         yield checks
 
 
@@ -333,9 +375,27 @@ _CONDITIONS: dict[str, Callable[[Check], str]] = {
 }
 
 
-def _read_rows(batch: pa.RecordBatch, rows_max: int) -> list[dict[str, Any]]:
-    rows = batch.slice(0, rows_max)
-    return file_tables.build_rows(rows, [""] * rows.num_columns)
+def _check_distinct(schema: pa.Schema) -> None:
+    """Raise `DatasetProblem` for names that are one to DuckDB: it would check either column."""
+    names_by_key: dict[bytes, str] = {}
+    for name in schema.names:
+        # Bytes have lower forms of ASCII alone, as DuckDB compares names.
+        key = name.encode().lower()
+        if key in names_by_key:
+            text = (
+                f"expect cannot tell the columns '{names_by_key[key]}' and '{name}' apart, whose "
+                "names differ in case at most: rename one"
+            )
+            raise DatasetProblem("validation", text)
+        names_by_key[key] = name
+
+
+def _read_moment(column: str, seconds: float) -> datetime:
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError) as problem:
+        text = f"expect.freshness: the newest moment of '{column}' is not of the years 1 to 9999"
+        raise DatasetProblem("schema", text) from problem
 
 
 @contextmanager
@@ -349,5 +409,6 @@ def _translate_errors() -> Iterator[None]:
             "check fewer columns, or check in a task of kind spark"
         )
         raise DatasetProblem("payload_too_large", text) from problem
-    except duckdb.Error as problem:
+    except (duckdb.Error, ValueError) as problem:
+        # A ValueError is of a name or a literal that no statement can hold.
         raise DatasetProblem("validation", f"expect: {format_problem(problem)}") from problem

@@ -7,14 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from noetl_chassis.blocking_work import run_in_thread
+from noetl_chassis.blocking_work import run_in_thread, run_interruptibly
 from noetl_worker.datasets import plan_scan
 from noetl_worker.datasets.csv_rows import Rejects
 from noetl_worker.datasets.plan_scan import PlannedSource
 from noetl_worker.domain.check_reports import CheckFindings
 from noetl_worker.tools.calls.call import Call, CursorScanPort
 from noetl_worker.tools.tables import dataset_results, file_tables, transfer_rows
-from noetl_worker.tools.tables.row_checks import CheckScope, open_checks
+from noetl_worker.tools.tables.row_checks import Checks, CheckScope, NoChecks, open_checks
 from noetl_worker.tools.tables.transfer_rows import RowWindow, TransferAim
 from noetl_worker.tools.transfer.column_copy import ColumnSink
 from noetl_worker.tools.transfer.postgres_target import PostgresTable
@@ -31,6 +31,7 @@ class SourceDataset:
         self._call = call
         self._rejects = Rejects()
         self._findings = CheckFindings()
+        self._checks: Checks = NoChecks()
         self._rows_read = self._rows = self._batches = 0
 
     @property
@@ -80,10 +81,15 @@ class SourceDataset:
         with dataset_results.translate_problems(self._call, _NAME):
             yield from self._iterate_checked()
 
+    def stop_checks(self) -> None:
+        """End the checks of rows that are read, from another thread."""
+        self._checks.stop()
+
     def _iterate_checked(self) -> Generator[pa.RecordBatch, None, None]:
         """Yield the rows that stay; raises `DatasetProblem` at the end when a check is broken."""
         scope = CheckScope(dataset=_NAME, now=self._now)
         with open_checks(self._planned_source.plan.source.expect, scope) as checks:
+            self._checks = checks
             checks.check_columns(self.schema)
             for batch in plan_scan.iterate_source(self._planned_source, self._rejects):
                 self._rows_read += batch.num_rows
@@ -96,7 +102,7 @@ class SourceDataset:
         try:
             while True:
                 with dataset_results.translate_problems(self._call, _NAME):
-                    batch = await run_in_thread(next, reading, None)
+                    batch = await run_interruptibly(self.stop_checks, next, reading, None)
                 if batch is None:
                     return
                 self._rows += batch.num_rows

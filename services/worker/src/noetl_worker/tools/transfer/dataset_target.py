@@ -6,7 +6,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from noetl_chassis.blocking_work import StopSign, run_in_thread, run_until_stopped
+from noetl_chassis.blocking_work import (
+    StopSign,
+    run_in_thread,
+    run_interruptibly,
+    run_until_stopped,
+)
 from noetl_contracts import codec
 from noetl_playbook.model import datasets
 from noetl_storage.arrow import row_tables
@@ -65,7 +70,8 @@ class TargetDataset:
         """Write the rows of another dataset."""
 
         def copy_rows(sign: StopSign) -> dict[str, Any]:
-            return self._fill(source.schema, sign.iterate_until(source.iterate_blocking()))
+            with sign.interrupt_by(source.stop_checks), sign.interrupt_by(self._checks.stop):
+                return self._fill(source.schema, sign.iterate_until(source.iterate_blocking()))
 
         self._source = source
         return source.add_rejects(await run_until_stopped(copy_rows))
@@ -77,7 +83,10 @@ class TargetDataset:
         request = query_batches.parse_request(source, name="source")
 
         def copy_rows(sign: StopSign) -> dict[str, Any]:
-            with query_batches.open_query(credential, request, sign) as rows:
+            with (
+                sign.interrupt_by(self._checks.stop),
+                query_batches.open_query(credential, request, sign) as rows,
+            ):
                 return self._fill(rows.schema, rows.batches)
 
         return await run_until_stopped(copy_rows)
@@ -103,7 +112,8 @@ class TargetDataset:
             scan = session.scan_query(last.text, values, size=_BATCH_ROWS)
             if scan is None:
                 raise _build_refusal("source.query ends with a statement that gives no rows")
-            return self._fill(scan.schema, scan.batches)
+            with session.hold_stop(self._checks.stop):
+                return self._fill(scan.schema, scan.batches)
 
         return await lease.run_work(copy_rows)
 
@@ -118,13 +128,18 @@ class TargetDataset:
                     continue
                 mapped_window = transfer_rows.map_window(window, aim)
                 with self._translate_problems():
-                    await run_in_thread(self._write_rows, mapped_window.rows, mapped_window.kinds)
+                    await run_interruptibly(
+                        self._checks.stop,
+                        self._write_rows,
+                        mapped_window.rows,
+                        mapped_window.kinds,
+                    )
                 count += len(window.rows)
                 chunks += 1
         if self._sink.schema is None:
             raise _build_refusal("the source has no rows, so that nobody knows their columns")
         with self._translate_problems():
-            return await run_in_thread(self._commit_rows, chunks, count)
+            return await run_interruptibly(self._checks.stop, self._commit_rows, chunks, count)
 
     def _fill(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> dict[str, Any]:
         """Write batches, and commit them; it blocks."""

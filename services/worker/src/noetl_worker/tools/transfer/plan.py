@@ -106,6 +106,11 @@ def _parse_end(value: Any, field: str, known_names: tuple[str, ...]) -> dict[str
         kind = DATASET
     if kind not in known_names:
         raise build_refusal(f"{field}.type is {kind!r:.40}: use {', '.join(known_names)}")
+    if kind != DATASET and value.get("expect") is not None:
+        raise build_refusal(
+            f"{field}.expect holds rows of a dataset to it, and the {field} is of type {kind}: "
+            "check the rows at the other end, where that is a dataset, or in a task of kind duckdb"
+        )
     return {**value, "type": kind}
 
 

@@ -2,6 +2,10 @@
 -- Tell of each row of a batch which conditions it meets.
 select {conditions} from {batch};
 
+-- name: bind_condition :many
+-- Read a condition: where rows are chosen, DuckDB refuses what looks at several, or makes more.
+select {condition} as is_met from {batch} where {condition};
+
 -- name: begin_values :exec
 -- Keep the values of a first batch that are compared with those of other rows.
 create table {kept} as select {values} from {batch} where {is_whole};
@@ -12,7 +16,7 @@ insert into {kept} select {values} from {batch} where {is_whole};
 
 -- name: find_newest :one
 -- Return the latest moment of a batch, in seconds since 1970: as a moment it would come back in the zone of this machine.
-select epoch(max(cast({column} as timestamptz))) from {batch};
+select case when isinf(newest) then 'infinity'::double else epoch(newest) end from (select max(cast({column} as timestamptz)) as newest from {batch});
 
 -- name: count_repeated :one
 -- Count the rows whose values another row has had before.
