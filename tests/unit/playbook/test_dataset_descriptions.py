@@ -110,6 +110,8 @@ def test_a_wrong_sink_is_told_alike_by_every_engine(sink: str, told: str) -> Non
         (f"kind: transfer, source: {{path: a/, expect: {{range: a}}}}, {TABLE}", "range maps"),
         (f"kind: transfer, {ROWS}, {TABLE}, output: {{path: a/}}", "writes into its 'target'"),
         ("kind: http, url: a, output: {path: a/}", "a task of kind http writes no dataset"),
+        (f"{DUCKDB}, stream: {{}}, output: {{path: a/}}", "into the dataset of 'output', and not"),
+        (f"{POSTGRES}, stream: {{}}, output: {{path: a/}}", "into the dataset of 'output', and"),
         (f"kind: transfer, source: {{path: a/, table: t}}, {TABLE}", "'table'"),
         (f"kind: transfer, source: {{type: dataset}}, {TABLE}", "'path'"),
         (f"kind: transfer, source: {{uri: a.csv}}, {TABLE}", "needs 'type'"),

@@ -61,7 +61,7 @@ def _has_loop(reading: DocumentReader, step: Step, path: Path) -> bool:
 
 
 CHUNK_BYTES_MAX = 16 * 1024 * 1024
-_KINDS = ("postgres", "duckdb", "spark", "http", "python")
+STREAM_KINDS = ("postgres", "duckdb", "spark", "http", "python")
 
 
 def check_streams(reading: DocumentReader, playbook: Playbook) -> None:
@@ -101,14 +101,18 @@ def _check_producer(reading: DocumentReader, step: Step, path: Path) -> None:
         if task.stream is None:
             continue
         inner_path = (*place.path, "stream")
-        if task.kind not in _KINDS:
+        if task.kind not in STREAM_KINDS:
             message = f"kind {task.kind} cannot stream"
             reading.report_problem(
-                "E403", inner_path, message, hint=f"kinds: {', '.join(_KINDS)}", of_key=True
+                "E403", inner_path, message, hint=f"kinds: {', '.join(STREAM_KINDS)}", of_key=True
             )
         elif len(step.tool) > 1 or step.loop is not None:
             message = "a step that streams has one task and no loop"
             reading.report_problem("E403", inner_path, message, of_key=True)
+        elif task.output is not None and task.output.sink is not None:
+            message = "rows go into a stream or into the dataset of 'output', and not into both"
+            hint = "write the dataset in a step of its own"
+            reading.report_problem("E403", inner_path, message, hint=hint, of_key=True)
         for name, value, maximum in (
             ("chunk_rows", task.stream.chunk_rows, None),
             ("max_ahead", task.stream.max_ahead, None),

@@ -21,7 +21,7 @@ from noetl_worker.tools.calls.call import Call, Outcome
 # Without news from the planner for so long, facts that it has not confirmed are sent again.
 _RESEND_S = 2.0
 _WINDOW_ROWS = 100
-_KINDS = frozenset({"postgres", "duckdb", "http", "python"})
+STREAM_KINDS = frozenset({"postgres", "duckdb", "spark", "http", "python"})
 
 
 class ChunkEmitter:
@@ -199,9 +199,15 @@ async def run_streaming_call(
     call: Call, emitter: ChunkEmitter, services: CommandServices
 ) -> Outcome:
     """Run a call that streams: it ends when its last chunk has arrived."""
-    if call.kind not in _KINDS:
-        text = f"kind '{call.kind}' cannot stream: use {', '.join(sorted(_KINDS))}"
+    if call.kind not in STREAM_KINDS:
+        text = f"kind '{call.kind}' cannot stream: use {', '.join(sorted(STREAM_KINDS))}"
         return Outcome(error=build_error("unsupported_tool", text))
+    if call.fields.get("sink") is not None:
+        text = (
+            "the rows of a task go into a stream or into the dataset of its output: write the "
+            "dataset in a step of its own"
+        )
+        return Outcome(error=build_error("validation", text, source=call.kind))
     emitter.restart_rows()
     outcome = await services.tools.run(call)
     if outcome.error is not None:
