@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from noetl_playbook.model.expectations import ExpectationInvalid, parse_expectations
 from noetl_worker.datasets.problems import DatasetProblem
-from noetl_worker.domain.check_reports import CheckFindings
+from noetl_worker.domain.check_reports import CheckFindings, CheckReport, describe_failure
 from noetl_worker.tools.tables.row_checks import CheckScope, open_checks
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -130,6 +130,18 @@ def test_only_the_first_diverted_rows_are_shown_and_all_are_left_out() -> None:
     expect = {"not_null": "id", "on_fail": "divert"}
     left, findings = check_rows(expect, [{"id": None}] * 250 + [{"id": 1}], size=40)
     assert (len(left), len(findings.diverted), findings.reports[0].failed_rows) == (1, 100, 250)
+
+
+def test_an_error_shows_no_part_of_a_value() -> None:
+    schema = pa.schema([("id", pa.int64()), ("code", pa.string()), ("token", pa.string())])
+    row = {"id": None, "code": "x" * 560, "token": "s3cret-s3cret-s3cret"}
+    with pytest.raises(DatasetProblem) as refused:
+        check_rows({"not_null": "id"}, [row], schema=schema)
+    assert refused.value.message.endswith(f"'code': '{'x' * 560}', …")
+    long_row = {"token" * 200: "s3cret"}
+    assert "too long to be shown" in describe_failure(
+        CheckReport(dataset="a", check="b", is_met=False, failed_rows=1), 1, [long_row]
+    )
 
 
 def test_of_long_rows_fewer_are_shown() -> None:

@@ -72,7 +72,16 @@ def describe_failure(
     text = f"{report.check} does not hold in {report.failed_rows} of {row_count} rows"
     if not examples:
         return text
-    return f"{text}, as {'; '.join(map(str, examples))[:_EXAMPLE_CHARACTERS]}"
+    return f"{text}, as {_join_examples(examples)}"
+
+
+def _join_examples(examples: Sequence[dict[str, Any]]) -> str:
+    """Write examples, and no part of a value: a part of a secret would not be masked later."""
+    text = "; ".join(map(str, examples))
+    if len(text) <= _EXAMPLE_CHARACTERS:
+        return text
+    whole_values = text[: _EXAMPLE_CHARACTERS + 1].rpartition(", ")[0]
+    return f"{whole_values}, …" if whole_values else "a row too long to be shown"
 
 
 def _build_report(dataset: str, place: int, check: Check, measures: Measures) -> CheckReport:
