@@ -138,11 +138,11 @@ async def test_a_call_that_waits_can_be_stopped(server: Script) -> None:
         attending = asyncio.create_task(worker.lane.attend_delivery(delivery))
         await asyncio.sleep(0)
         pacer = worker.lane._lane.pacer
-        while not any(queue.waiting for queue in pacer._queues.values()):  # noqa: ASYNC110 - the queue sets no event
+        while not any(queue.tickets for queue in pacer._queues.values()):  # noqa: ASYNC110 - the queue sets no event
             await asyncio.sleep(0.01)
         worker.lane.release_commands()
         await asyncio.wait_for(attending, 10)
-        assert not any(queue.waiting for queue in pacer._queues.values())
+        assert not any(queue.tickets for queue in pacer._queues.values())
     assert len(server.seen) == 1
 
 
