@@ -225,6 +225,9 @@ def test_columns_that_differ_in_case_alone_are_not_checked_for_one_another() -> 
     schema = pa.schema([("ID", pa.int64()), ("id", pa.int64())])
     with pytest.raises(DatasetProblem, match="cannot tell the columns 'ID' and 'id' apart"):
         check_rows({"not_null": "id"}, [{"ID": 1, "id": None}], schema=schema)
+    twice = pa.schema([("id", pa.int64()), ("id", pa.int64())])
+    with pytest.raises(DatasetProblem, match="cannot tell the columns 'id' and 'id' apart"):
+        check_rows({"not_null": "id"}, [], schema=twice)
 
 
 @pytest.mark.parametrize("newest", ["20000-01-01", "infinity", "0100-01-01 (BC)"])
@@ -233,6 +236,18 @@ def test_a_moment_that_no_calendar_has_is_refused(newest: str) -> None:
     expect = {"freshness": {"column": "at", "within": "1h"}, "on_fail": "warn"}
     with pytest.raises(DatasetProblem, match="'at' is not of the years 1 to 9999"):
         check_rows(expect, [{"at": newest}], schema=schema)
+
+
+@pytest.mark.parametrize("kind", ["range", "in"])
+def test_a_moment_with_an_offset_is_not_compared_with_one_without_a_zone(kind: str) -> None:
+    moment = "2026-01-01T10:00:00+02:00"
+    expect = {kind: {"at": {"max": moment} if kind == "range" else [moment]}}
+    rows = [{"at": datetime(2026, 1, 1, 8, tzinfo=UTC)}]
+    zoned = pa.schema([("at", pa.timestamp("us", "UTC"))])
+    assert check_rows(expect, rows, schema=zoned)[1].reports[0].is_met
+    bare = pa.schema([("at", pa.timestamp("us"))])
+    with pytest.raises(DatasetProblem, match="write the moment without an offset"):
+        check_rows(expect, [{"at": datetime(2026, 1, 1, 9)}], schema=bare)  # noqa: DTZ001 - the column has no zone
 
 
 def test_null_is_no_pattern() -> None:

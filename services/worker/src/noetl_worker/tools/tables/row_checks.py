@@ -4,6 +4,7 @@ A database of DuckDB that no task can reach evaluates the conditions of each bat
 values that are compared with those of other rows: where they are many, on disk.
 """
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
@@ -52,6 +53,7 @@ def hold_no_stop(_stop: Callable[[], None]) -> AbstractContextManager[None]:
 # Parts of statements are quoted names, literals, and predicates that were parsed.
 _QUERIES = queries.load_queries(__package__, "row_checks")
 _BATCH = "rows_of_batch"
+_OFFSET = re.compile(r":\d\d(\.\d+)? ?[+-]\d\d")
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -111,7 +113,8 @@ class RowChecks:
         self._connection.close()
 
     def check_columns(self, schema: pa.Schema) -> None:
-        """Raise `DatasetProblem` for a check of a column that is not there."""
+        """Raise `DatasetProblem` for a check that the columns do not allow."""
+        _check_distinct(schema)
         for check in self._expected.checks:
             missing = [name for name in check.columns if name not in schema.names]
             if missing:
@@ -120,7 +123,7 @@ class RowChecks:
                     f"{', '.join(schema.names[:20])}"
                 )
                 raise DatasetProblem("validation", text)
-        _check_distinct(schema)
+            _check_zones(check, schema)
         with _translate_errors():
             self._bind_conditions(schema)
 
@@ -388,6 +391,20 @@ def _check_distinct(schema: pa.Schema) -> None:
             )
             raise DatasetProblem("validation", text)
         names_by_key[key] = name
+
+
+def _check_zones(check: Check, schema: pa.Schema) -> None:
+    """Raise `DatasetProblem` for a moment with an offset, which DuckDB drops where none fits."""
+    for name in check.columns:
+        kind = schema.field(name).type
+        for value in (check.least, check.most, *check.values):
+            has_offset = isinstance(value, str) and _OFFSET.search(value)
+            if has_offset and pa.types.is_timestamp(kind) and kind.tz is None:
+                text = (
+                    f"expect.{check.kind} compares '{name}', whose moments have no time zone, "
+                    f"with '{value}': write the moment without an offset"
+                )
+                raise DatasetProblem("validation", text)
 
 
 def _read_moment(column: str, seconds: float) -> datetime:
