@@ -118,6 +118,17 @@ async def test_inputs_of_duckdb_are_diverted_for_every_look_at_them(
     assert [row["amount"] for row in data["diverted"]["o"]] == [-1]
 
 
+async def test_rows_too_long_to_be_shown_are_left_out_all_the_same(worker: Bench) -> None:
+    rows = [{"id": 1, "text": "a"}, {"id": None, "text": "b" * 2_000_000}]
+    expect = {"not_null": "id", "on_fail": "divert"}
+    described = {"rows": rows, "columns": ["id", "text"], "expect": expect}
+    fields = {"query": "SELECT id, length(text) AS n FROM o", "inputs": {"o": described}, **MEMORY}
+    data = await data_of(worker, "duckdb", fields)
+    assert data["rows"] == [{"id": 1, "n": 1}]
+    assert data["checks"][0]["failed_rows"] == 1
+    assert "diverted" not in data
+
+
 async def test_an_output_of_duckdb_that_breaks_a_check_is_not_written(
     worker: Bench, s3: S3Server, bucket: S3Store, orders: dict[str, Any]
 ) -> None:

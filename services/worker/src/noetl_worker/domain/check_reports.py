@@ -29,6 +29,11 @@ class CheckFindings(msgspec.Struct, frozen=True, kw_only=True):
     reports: list[CheckReport] = []
     diverted: list[dict[str, Any]] = []
 
+    @property
+    def are_all_met(self) -> bool:
+        """Tell whether no row breaks a check."""
+        return all(report.is_met for report in self.reports)
+
 
 class Measures(msgspec.Struct, frozen=True, kw_only=True):
     """What an engine has measured of a dataset.

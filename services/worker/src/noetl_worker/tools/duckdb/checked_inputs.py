@@ -1,7 +1,6 @@
 """Inputs of a DuckDB task whose rows are held to what is expected of them, before it begins."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -12,11 +11,10 @@ from noetl_playbook.model.expectations import Expectations
 from noetl_playbook.templates.output_forms import sql_ident
 from noetl_worker.datasets.problems import DatasetProblem
 from noetl_worker.domain.check_reports import CheckFindings
-from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.sql import queries
 from noetl_worker.tools.calls.call import Call
 from noetl_worker.tools.duckdb.duckdb_session import DuckdbSession, QueryScan
-from noetl_worker.tools.tables import row_checks, stored_parts
+from noetl_worker.tools.tables import dataset_results, row_checks, stored_parts
 from noetl_worker.tools.tables.row_checks import CheckScope, KeyReader
 
 _QUERIES = queries.load_queries(__package__, "checked_inputs")
@@ -47,41 +45,38 @@ def check_inputs(
     session: DuckdbSession,
     views: Mapping[str, Any],
     expected: Mapping[str, Expectations],
+    *,
+    call: Call,
     now: datetime,
 ) -> CheckedInputs:
     """Check registered inputs, and leave out the rows that are to be diverted.
 
-    Raises `DatasetProblem` for rows that break what must hold, and `ToolFailure`. It blocks.
+    Raises `ToolFailure`, also for rows that break what must hold. It blocks.
     """
     inputs = CheckedInputs(views=views)
     findings: dict[str, CheckFindings] = {}
     for name, expectations in expected.items():
+        label = f"input '{name}'"
         scope = CheckScope(
-            dataset=f"input '{name}'",
+            dataset=label,
             now=now,
             read_keys=inputs.build_key_reader(session),
             hold_stop=session.hold_stop,
         )
-        with _name_input(name), row_checks.open_checks(expectations, scope) as checks:
+        with (
+            dataset_results.translate_problems(call, label),
+            row_checks.open_checks(expectations, scope) as checks,
+        ):
             scan = _scan_query(session, _QUERIES["read_rows"].format(input=sql_ident(name)))
             checks.check_columns(scan.schema)
             for batch in scan.batches:
                 checks.filter_batch(batch)
             findings[name] = checks.finish()
     for name, input_findings in findings.items():
-        if input_findings.diverted:
+        # What is shown of the diverted rows is bounded, and may be none of them.
+        if expected[name].on_fail == "divert" and not input_findings.are_all_met:
             _narrow_input(session, name, views[name], expected[name])
     return CheckedInputs(views=views, findings=findings)
-
-
-@contextmanager
-def translate_check_problems(call: Call) -> Iterator[None]:
-    """Turn what checks of inputs raise into the failure of a task."""
-    try:
-        yield
-    except DatasetProblem as problem:
-        error = build_error(problem.kind, problem.message, source=call.kind)
-        raise ToolFailure(error) from problem
 
 
 def _narrow_input(
@@ -97,14 +92,6 @@ def _narrow_input(
         condition=row_checks.write_conditions(expectations),
     )
     session.fetch_rows(query, [])
-
-
-@contextmanager
-def _name_input(name: str) -> Iterator[None]:
-    try:
-        yield
-    except DatasetProblem as problem:
-        raise DatasetProblem(problem.kind, f"input '{name}': {problem.message}") from problem
 
 
 def _scan_query(session: DuckdbSession, query: str) -> QueryScan:

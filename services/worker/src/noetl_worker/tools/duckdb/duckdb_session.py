@@ -22,7 +22,7 @@ from noetl_worker.keychain.credential_vault import Credential
 from noetl_worker.sql.sql_statements import Statement
 from noetl_worker.tools.duckdb import attachment
 from noetl_worker.tools.duckdb.results import SpooledRows, show_command, show_commands
-from noetl_worker.tools.tables import duckdb_types, file_tables
+from noetl_worker.tools.tables import duckdb_settings, duckdb_types, file_tables
 
 _RETURNING = re.compile(r"\breturning\b", re.IGNORECASE)
 _ERROR_HEAD = re.compile(r"([A-Za-z ]+) Error: ")
@@ -37,7 +37,6 @@ _ALONE = frozenset(
         duckdb.StatementType.PRAGMA,
     }
 )
-_LOCKS = ("TimeZone='UTC'", "enable_external_access=false", "lock_configuration=true")
 _COMMANDS = {
     "begin": "BEGIN TRANSACTION",
     "commit": "COMMIT",
@@ -107,19 +106,14 @@ class DuckdbSession:
         if places.folder is not None:
             folder = sql_literal(f"{places.folder}/")
             connection.execute(f"SET GLOBAL allowed_directories=[{folder}]")
-        # Global, so that further cursors have them too.
-        for setting in _LOCKS:
-            connection.execute(f"SET GLOBAL {setting}")
+        duckdb_settings.lock_settings(connection)
 
-    def _build_config(self, *, is_open: bool) -> dict[str, str | bool | int | float | list[str]]:
+    def _build_config(self, *, is_open: bool) -> duckdb_settings.Settings:
         return {
+            **duckdb_settings.SETTINGS,
             # Loading an extension reads its file, so attaching needs access until it is done.
             "enable_external_access": "true",
-            "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "true" if is_open else "false",
-            "allow_community_extensions": "false",
-            "allow_unsigned_extensions": "false",
-            "python_enable_replacements": "false",
             # A folder for spilling would stay readable and writable for every statement.
             "temp_directory": "",
             "memory_limit": f"{self._limits.memory_bytes}B",
@@ -131,7 +125,7 @@ class DuckdbSession:
 
         Raises `ToolFailure` for a column that DuckDB has no type for.
         """
-        self._get_connection().register(name, duckdb_types.fit_input(name, table))
+        self._get_connection().register(name, duckdb_types.fit_input(f"input '{name}'", table))
         # Loading the class of such data sets loads pandas.
         if (stop := getattr(table, "stop_scans", None)) is not None:
             self._scan_stops.append(stop)

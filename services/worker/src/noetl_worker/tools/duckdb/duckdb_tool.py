@@ -26,11 +26,7 @@ from noetl_worker.tools.calls.call import Call, FileName, Outcome, RowSink
 from noetl_worker.tools.calls.call_datasets import CallDatasets, parse_expected
 from noetl_worker.tools.calls.references import ReferenceReader
 from noetl_worker.tools.calls.work_folder import PathLocks
-from noetl_worker.tools.duckdb.checked_inputs import (
-    CheckedInputs,
-    check_inputs,
-    translate_check_problems,
-)
+from noetl_worker.tools.duckdb.checked_inputs import CheckedInputs, check_inputs
 from noetl_worker.tools.duckdb.duckdb_session import (
     DatabasePlaces,
     DuckdbLimits,
@@ -233,10 +229,9 @@ class DuckdbTool:
             await lease.run_work(lambda session: _open_session(session, work, places, views))
             try:
                 now = self._datasets.get_now()
-                with translate_check_problems(call):
-                    checked = await lease.run_work(
-                        lambda session: check_inputs(session, views, expected, now)
-                    )
+                checked = await lease.run_work(
+                    lambda session: check_inputs(session, views, expected, call=call, now=now)
+                )
                 yield lease, checked
             except ToolFailure as failure:
                 # DuckDB tells the text of what has ended a scan, and not its kind.

@@ -50,18 +50,21 @@ def project_readable(relation: Any, kinds: Sequence[str]) -> Any:
     return relation.project(", ".join(parts))
 
 
-def fit_input(name: str, table: Any) -> Any:
-    """Give an input the types that DuckDB has, each value exactly; raises `ToolFailure`."""
+def fit_input(label: str, table: Any) -> Any:
+    """Give a table the types that DuckDB has, each value exactly; `label` names it in errors.
+
+    Raises `ToolFailure`.
+    """
     for place, field in enumerate(table.schema):
         kind = _fit_type(field.type)
         if kind.equals(field.type):
             continue
         if not isinstance(table, pa.Table):
-            raise _build_unfit_failure(name, field)
+            raise _build_unfit_failure(label, field)
         try:
             column = table.column(place).cast(kind)
         except pa.ArrowException as problem:
-            raise _build_unfit_failure(name, field) from problem
+            raise _build_unfit_failure(label, field) from problem
         table = table.set_column(place, field.name, column)
     return table
 
@@ -88,9 +91,9 @@ def _fit_nested_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _build_unfit_failure(name: str, field: pa.Field) -> ToolFailure:
+def _build_unfit_failure(label: str, field: pa.Field) -> ToolFailure:
     text = (
-        f"input '{name}': column '{field.name}' is {table_schema.format_arrow_type(field.type)}, "
+        f"{label}: column '{field.name}' is {table_schema.format_arrow_type(field.type)}, "
         f"and DuckDB holds decimals of at most {DECIMAL_DIGITS_MAX} digits: cast it to fewer "
         "digits, or to text, where it is made"
     )

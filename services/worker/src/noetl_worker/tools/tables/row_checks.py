@@ -32,7 +32,7 @@ from noetl_worker.domain.check_reports import (
 from noetl_worker.domain.failures import format_problem
 from noetl_worker.sql import queries
 from noetl_worker.sql.row_predicates import PredicateRefused, check_predicate
-from noetl_worker.tools.tables import duckdb_types, shown_rows
+from noetl_worker.tools.tables import duckdb_settings, duckdb_types, shown_rows
 from noetl_worker.tools.tables.shown_rows import ShownRows
 
 # The values of a column of another input, by the name of both: None where there is no such input.
@@ -54,16 +54,12 @@ def hold_no_stop(_stop: Callable[[], None]) -> AbstractContextManager[None]:
 _QUERIES = queries.load_queries(__package__, "row_checks")
 _BATCH = "rows_of_batch"
 _OFFSET = re.compile(r":\d\d(\.\d+)? ?[+-]\d\d")
-_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-    "allow_community_extensions": "false",
-    "python_enable_replacements": "false",
+_SETTINGS = {
+    **duckdb_settings.SETTINGS,
     "memory_limit": "256MB",
     # Conditions are read in the order of the rows.
     "threads": "1",
 }
-_LOCKS = ("TimeZone='UTC'", "enable_external_access=false", "lock_configuration=true")
 
 
 class CheckScope(Struct, frozen=True, kw_only=True):
@@ -95,8 +91,7 @@ class RowChecks:
         self._connection = duckdb.connect(
             ":memory:", config={**_SETTINGS, "temp_directory": folder}
         )
-        for setting in _LOCKS:
-            self._connection.execute(f"SET GLOBAL {setting}")
+        duckdb_settings.lock_settings(self._connection)
 
     def stop(self) -> None:
         """End what runs, from another thread; nothing is begun after it.
