@@ -1,6 +1,7 @@
 """Starts what notifies of executions that failed, recovered, are late or wait: each once a rule."""
 
 import itertools
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import structlog
@@ -59,15 +60,22 @@ class Notifier:
             since=now - timedelta(seconds=self._limits.lookback_s),
             notifications_max=self._limits.notifications_max,
         )
-        sent = 0
+        immediate = []
         for notification in due:
             if _is_held(notification.rule, notification.cause, now):
                 await self._hold_notification(notification)
             else:
-                sent += await self._send_notification(notification)
+                immediate.append(notification)
         held = await self._notifications.list_held_notifications(notifications_max=HELD_MAX)
-        for _, of_rule in itertools.groupby(held, key=lambda notification: notification.rule_id):
-            sent += await self._send_held(list(of_rule), now)
+        released = [item for item in held if not _is_held(item.rule, item.cause, now)]
+        if not immediate and not released:
+            return
+        mint = await self._numbers.lease_node()
+        sent = 0
+        for notification in immediate:
+            sent += await self._send_notification(notification, mint)
+        for _, of_rule in itertools.groupby(released, key=lambda item: item.rule_id):
+            sent += await self._send_held(list(of_rule), mint)
         if sent:
             await self._hints.notify(subjects.build_hint_subject("outbox"))
 
@@ -82,13 +90,9 @@ class Notifier:
             )
 
     async def _send_held(
-        self, of_rule: list[notifications.HeldNotification], now: datetime
+        self, held: list[notifications.HeldNotification], mint: Callable[[], str]
     ) -> bool:
-        """Send what a rule has held as one, once its quiet hours are over."""
-        held = [item for item in of_rule if not _is_held(item.rule, item.cause, now)]
-        if not held:
-            return False
-        mint = await self._numbers.lease_node()
+        """Send what a rule has held as one."""
         request = notifications.build_held_request(
             held, execution_id=ExecutionId(mint()), routes=self._limits.routes, producer=PRODUCER
         )
@@ -102,8 +106,9 @@ class Notifier:
             )
         return is_sent
 
-    async def _send_notification(self, due: notifications.DueNotification) -> bool:
-        mint = await self._numbers.lease_node()
+    async def _send_notification(
+        self, due: notifications.DueNotification, mint: Callable[[], str]
+    ) -> bool:
         request = notifications.build_notification_request(
             due,
             execution_id=ExecutionId(mint()),
