@@ -165,6 +165,11 @@ async def test_a_transfer_checks_its_source_before_its_target_is_changed(
     assert (data["rows_transferred"], data["records_fetched"]) == (2, 3)
     assert [row["amount"] for row in data["diverted"]["source"]] == [-1]
     assert await db.fetchval("select array_agg(id order by id) from t") == [1, 2]
+    rows = {"query": 'CREATE TABLE u(id BIGINT, person BIGINT, amount BIGINT, "at" DATE)'}
+    await data_of(worker, "duckdb", rows)
+    for other in ({"type": "duckdb", "table": "u"}, {"path": "out/"}):
+        data = await data_of(worker, "transfer", {"source": source, "target": other})
+        assert (data["rows_transferred"], data["records_fetched"]) == (2, 3), other
     moving = {"source": source, "target": target, "engine": "spark"}
     error = await fail(worker, "transfer", moving)
     assert "engine spark of a transfer makes no checks" in error.message

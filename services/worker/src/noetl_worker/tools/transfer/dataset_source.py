@@ -113,19 +113,16 @@ class SourceDataset:
 
     def _build_outcome(self, row_count: int) -> dict[str, Any]:
         """Say what was moved."""
-        return {
-            "rows_transferred": row_count,
-            "chunks": self._batches,
-            "records_fetched": self._rows_read,
-        }
+        return {"rows_transferred": row_count, "chunks": self._batches}
 
     @property
     def findings(self) -> CheckFindings:
         """Return what the checks of the rows have found, once all are read."""
         return self._findings
 
-    def add_rejects(self, outcome: dict[str, Any]) -> dict[str, Any]:
-        """Say which rows did not fit, where such are left out."""
+    def add_reading(self, outcome: dict[str, Any]) -> dict[str, Any]:
+        """Say how many rows were read, and which did not fit where such are left out."""
+        outcome["records_fetched"] = self._rows_read
         if self._planned_source.plan.source.on_bad_row != "fail":
             outcome["rejected"] = dataset_results.show_rejects({_NAME: self._rejects})
         return outcome

@@ -74,7 +74,7 @@ class TargetDataset:
                 return self._fill(source.schema, sign.iterate_until(source.iterate_blocking()))
 
         self._source = source
-        return source.add_rejects(await run_until_stopped(copy_rows))
+        return source.add_reading(await run_until_stopped(copy_rows))
 
     async def fill_from_postgres(
         self, source: Mapping[str, Any], credential: Credential

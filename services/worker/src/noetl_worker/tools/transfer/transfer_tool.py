@@ -205,7 +205,7 @@ class TransferTool:
         if columns is None:
             columns = await self._copy_windows(plan, call, held_ends, target)
         findings = dataset_results.show_findings({"source": source.findings})
-        return {**source.add_rejects(columns), **findings}
+        return {**source.add_reading(columns), **findings}
 
     async def _copy_windows(
         self, plan: TransferPlan, call: Call, held_ends: _HeldEnds, target: ChunkTarget
