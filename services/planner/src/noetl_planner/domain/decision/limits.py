@@ -16,6 +16,7 @@ from noetl_planner.domain.decision import evaluation
 from noetl_planner.domain.decision.draft import DecisionDraft, Limits
 from noetl_planner.domain.decision.evaluation import Refusal
 from noetl_playbook.model import coercion
+from noetl_playbook.model.playbook import ExecSpec, Number
 from noetl_playbook.templates.expressions import TemplateError, compile_value, describe_location
 from noetl_playbook.templates.scope import TemplateScope
 from noetl_replay.state import RunState
@@ -41,21 +42,24 @@ WORKER_NAMES = ("max_jumps", "attempts", "delay", "max_delay")
 
 def compute_execution_expiry(draft: DecisionDraft, names: TemplateScope) -> datetime | None:
     """Return until when an execution that begins now may last; raises `Refusal`."""
-    return _compute_execution_bound(draft, names, "timeout")
+    return _compute_execution_bound(draft, names, _get_spec(draft).timeout, "spec.timeout")
+
+
+def _get_spec(draft: DecisionDraft) -> ExecSpec:
+    return draft.program.playbook.executor.spec
 
 
 def _compute_execution_bound(
-    draft: DecisionDraft, names: TemplateScope, name: str
+    draft: DecisionDraft, names: TemplateScope, bound: Number | None, field: str
 ) -> datetime | None:
-    bound = getattr(draft.program.playbook.executor.spec, name)
     if bound is None:
         return None
     try:
         rendered = compile_value(bound).render(names)
     except TemplateError as error:
-        message = describe_location(error, step=EXECUTOR, field=f"spec.{name}")
+        message = describe_location(error, step=EXECUTOR, field=field)
         raise Refusal.for_step("template", EXECUTOR, message) from error
-    return draft.now + _parse_duration(rendered, EXECUTOR, f"spec.{name}")
+    return draft.now + _parse_duration(rendered, EXECUTOR, field)
 
 
 def compute_run_expiry(draft: DecisionDraft, step: str) -> datetime | None:
@@ -76,7 +80,7 @@ def compute_run_expiry(draft: DecisionDraft, step: str) -> datetime | None:
 
 def compute_execution_deadline(draft: DecisionDraft, names: TemplateScope) -> datetime | None:
     """Return when an execution that begins now is late; raises `Refusal`."""
-    return _compute_execution_bound(draft, names, "deadline")
+    return _compute_execution_bound(draft, names, _get_spec(draft).deadline, "spec.deadline")
 
 
 def compute_run_deadline(draft: DecisionDraft, step: str) -> datetime | None:
