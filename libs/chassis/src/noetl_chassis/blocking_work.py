@@ -22,20 +22,20 @@ _URGE_PAUSE_S = 0.05
 
 async def run_in_thread(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Do blocking work in a thread; when this returns or raises, the work has ended."""
-    loop = asyncio.get_running_loop()
-    return await wait_until_ended(
-        # No task of its own, which a loop that ends would cancel while the thread goes on.
-        loop.run_in_executor(None, partial(copy_context().run, work, *args, **kwargs))
-    )
+    return await wait_until_ended(_begin_work(work, *args, **kwargs))
 
 
 async def run_interruptibly(
     interrupt: Callable[[], None], work: Callable[P, R], *args: P.args, **kwargs: P.kwargs
 ) -> R:
     """Do blocking work in a thread; when the caller is cancelled, it is interrupted first."""
+    return await wait_until_ended(_begin_work(work, *args, **kwargs), urge=interrupt)
+
+
+def _begin_work(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[R]":
+    # No task of its own, which a loop that ends would cancel while the thread goes on.
     loop = asyncio.get_running_loop()
-    running = loop.run_in_executor(None, partial(copy_context().run, work, *args, **kwargs))
-    return await wait_until_ended(running, urge=interrupt)
+    return loop.run_in_executor(None, partial(copy_context().run, work, *args, **kwargs))
 
 
 async def wait_until_ended(
@@ -120,6 +120,4 @@ class StopSign:
 async def run_until_stopped(work: Callable[[StopSign], R]) -> R:
     """Do blocking work in a thread; when the caller is cancelled, it is called off first."""
     sign = StopSign()
-    loop = asyncio.get_running_loop()
-    running = loop.run_in_executor(None, partial(copy_context().run, work, sign))
-    return await wait_until_ended(running, urge=sign.raise_sign)
+    return await run_interruptibly(sign.raise_sign, work, sign)
