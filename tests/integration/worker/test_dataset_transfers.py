@@ -5,12 +5,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import obstore
 import pytest
 from obstore.store import S3Store
 from tests.support.attempting import attempt, data_of, files_of, site_of
-from tests.support.buckets import account_of, keys_of, open_bucket
+from tests.support.buckets import account_of, keys_of
 from tests.support.servers import S3Server
 from tests.support.working import Bench, bench, command_of
 
@@ -37,18 +36,6 @@ async def worker(tmp_path: Path, database: str, s3: S3Server) -> AsyncIterator[B
         await found.put_credential("db", {"dsn": database})
         await found.put_credential("lake", account_of(s3), kind="s3")
         yield found
-
-
-@pytest.fixture
-async def db(database: str) -> AsyncIterator[Any]:
-    connection = await asyncpg.connect(database)
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
-def bucket(s3: S3Server) -> S3Store:
-    return open_bucket(s3)
 
 
 def repeated(kind: str, *, attempt: int, visit: int = 1, **fields: Any) -> Call:

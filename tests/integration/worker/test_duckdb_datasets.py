@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 from obstore.store import S3Store
 from tests.support.attempting import site_of
-from tests.support.buckets import account_of, keys_of, open_bucket
+from tests.support.buckets import account_of, keys_of
 from tests.support.servers import S3Server
 from tests.support.working import ORGANIZATION, TENANT, Bench, bench, command_of
 
@@ -31,11 +31,6 @@ async def worker(tmp_path: Path, s3: S3Server) -> AsyncIterator[Bench]:
         await found.put_credential("lake", account_of(s3), kind="s3")
         await found.put_credential("wrong", {**account_of(s3), "secret_key": "no"}, kind="s3")
         yield found
-
-
-@pytest.fixture
-def bucket(s3: S3Server) -> S3Store:
-    return open_bucket(s3)
 
 
 def folder(tmp_path: Path) -> Path:

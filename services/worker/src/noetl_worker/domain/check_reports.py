@@ -11,6 +11,7 @@ from noetl_playbook.model.expectations import Check, Expectations
 EXAMPLE_ROWS = 5
 DIVERTED_ROWS = 100
 _EXAMPLE_CHARACTERS = 600
+_COLUMNS_SHOWN = 20
 
 
 class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +47,17 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime
     failed_rows: dict[int, int] = {}
     newest: dict[int, datetime | None] = {}
+
+
+def describe_missing_column(check: Check, columns: Sequence[str]) -> str | None:
+    """Say which column of a check is not there; None where all are."""
+    missing = [name for name in check.columns if name not in columns]
+    if not missing:
+        return None
+    return (
+        f"expect.{check.kind} names '{missing[0]}', which is no column: it has "
+        f"{', '.join(columns[:_COLUMNS_SHOWN])}"
+    )
 
 
 def build_reports(dataset: str, checks: Sequence[Check], measures: Measures) -> list[CheckReport]:

@@ -18,6 +18,7 @@ from noetl_worker.domain.check_reports import (
     Measures,
     build_reports,
     describe_failure,
+    describe_missing_column,
     find_refused,
 )
 from noetl_worker.spark import sql_checks
@@ -48,7 +49,8 @@ def check_frame(
 ) -> CheckedFrame:
     """Check a frame; raises `SparkRefusal` for rows that break what must hold."""
     for check in expected.checks:
-        _check_columns(dataset, frame, check)
+        if (text := describe_missing_column(check, frame.columns)) is not None:
+            raise SparkRefusal("validation", f"{dataset}: {text}")
     conditions = {
         index: _build_condition(frame, check, scope)
         for index, check in enumerate(expected.checks)
@@ -68,16 +70,6 @@ def check_frame(
         rows = _read_rows(frame.where(~rows_hold), DIVERTED_ROWS)
         return CheckedFrame(frame=frame.where(rows_hold), reports=reports, diverted=rows)
     return CheckedFrame(frame=frame, reports=reports)
-
-
-def _check_columns(dataset: str, frame: DataFrame, check: Check) -> None:
-    missing = [name for name in check.columns if name not in frame.columns]
-    if missing:
-        text = (
-            f"{dataset}: expect.{check.kind} names '{missing[0]}', which is no column: it has "
-            f"{', '.join(frame.columns[:20])}"
-        )
-        raise SparkRefusal("validation", text)
 
 
 def _build_condition(frame: DataFrame, check: Check, scope: CheckScope) -> Any:

@@ -27,6 +27,7 @@ from noetl_worker.domain.check_reports import (
     Measures,
     build_reports,
     describe_failure,
+    describe_missing_column,
     find_refused,
 )
 from noetl_worker.domain.failures import format_problem
@@ -111,12 +112,7 @@ class RowChecks:
         """Raise `DatasetProblem` for a check that the columns do not allow."""
         _check_distinct(schema)
         for check in self._expected.checks:
-            missing = [name for name in check.columns if name not in schema.names]
-            if missing:
-                text = (
-                    f"expect.{check.kind} names '{missing[0]}', which is no column: it has "
-                    f"{', '.join(schema.names[:20])}"
-                )
+            if (text := describe_missing_column(check, schema.names)) is not None:
                 raise DatasetProblem("validation", text)
             _check_zones(check, schema)
         with _translate_errors():
