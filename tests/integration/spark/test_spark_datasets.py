@@ -401,6 +401,17 @@ async def test_rows_are_held_to_what_is_expected_of_them(worker: Bench, s3: S3Se
     assert "input 'w': freshness at does not hold: it is 2026-01-01" in late.error.message
 
 
+async def test_rows_too_long_to_be_shown_are_left_out_all_the_same(
+    worker: Bench, s3: S3Server
+) -> None:
+    sink = {"path": f"s3://{s3.bucket}/long/", "auth": "lake"}
+    sink["expect"] = {"not_null": "id", "on_fail": "divert"}
+    query = "SELECT 1 AS id, 'a' AS t UNION ALL SELECT NULL, repeat('b', 2000000)"
+    written = await answered(worker, sink_call(sink, key="long", sql=query))
+    assert (written["row_count"], written["checks"][0]["failed_rows"]) == (1, 1)
+    assert "diverted" not in written
+
+
 @pytest.mark.parametrize(
     ("expect", "said"),
     [

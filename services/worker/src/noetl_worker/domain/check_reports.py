@@ -6,10 +6,14 @@ from typing import Any
 
 import msgspec
 
+from noetl_contracts import codec
 from noetl_playbook.model.expectations import Check, Expectations
 
 EXAMPLE_ROWS = 5
 DIVERTED_ROWS = 100
+# A row of CSV may have 16 MB: of long rows fewer are shown.
+EXAMPLE_BYTES = 64 * 1024
+DIVERTED_BYTES = 1024 * 1024
 _EXAMPLE_CHARACTERS = 600
 _COLUMNS_SHOWN = 20
 
@@ -78,6 +82,17 @@ def find_refused(
     if expected.on_fail == "divert":
         broken = [place for place in broken if place not in row_checks]
     return broken[0] if broken else None
+
+
+def take_first_rows(rows: Sequence[dict[str, Any]], bytes_max: int) -> list[dict[str, Any]]:
+    """Return the first rows, as many as have room as JSON."""
+    shown_rows: list[dict[str, Any]] = []
+    for row in rows:
+        bytes_max -= len(codec.encode_json(row))
+        if bytes_max < 0:
+            break
+        shown_rows.append(row)
+    return shown_rows
 
 
 def describe_failure(

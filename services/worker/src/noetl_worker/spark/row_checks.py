@@ -12,6 +12,7 @@ from noetl_playbook.model.expectations import Check, Expectations
 from noetl_storage.arrow import arrow_values
 from noetl_storage.arrow.arrow_values import ValueWithoutJson
 from noetl_worker.domain.check_reports import (
+    DIVERTED_BYTES,
     DIVERTED_ROWS,
     EXAMPLE_ROWS,
     CheckReport,
@@ -20,6 +21,7 @@ from noetl_worker.domain.check_reports import (
     describe_failure,
     describe_missing_column,
     find_refused,
+    take_first_rows,
 )
 from noetl_worker.spark import sql_checks
 from noetl_worker.spark.tables.store_access import SparkRefusal
@@ -67,7 +69,7 @@ def check_frame(
     broken_checks = [index for index, report in enumerate(reports) if not report.is_met]
     if broken_checks and expected.on_fail == "divert":
         rows_hold = _join_conditions([conditions[index] for index in broken_checks])
-        rows = _read_rows(frame.where(~rows_hold), DIVERTED_ROWS)
+        rows = take_first_rows(_read_rows(frame.where(~rows_hold), DIVERTED_ROWS), DIVERTED_BYTES)
         return CheckedFrame(frame=frame.where(rows_hold), reports=reports, diverted=rows)
     return CheckedFrame(frame=frame, reports=reports)
 

@@ -5,12 +5,13 @@ from typing import Any
 import pyarrow as pa
 
 from noetl_contracts import codec
-from noetl_worker.domain.check_reports import DIVERTED_ROWS, EXAMPLE_ROWS
+from noetl_worker.domain.check_reports import (
+    DIVERTED_BYTES,
+    DIVERTED_ROWS,
+    EXAMPLE_BYTES,
+    EXAMPLE_ROWS,
+)
 from noetl_worker.tools.tables import file_tables
-
-# A row of CSV may have 16 MB: of long rows fewer are shown.
-_EXAMPLE_BYTES = 64 * 1024
-_DIVERTED_BYTES = 1024 * 1024
 
 
 class ShownRows:
@@ -37,9 +38,9 @@ class ShownRows:
 
 def prepare_examples() -> ShownRows:
     """Return room for the examples of an error."""
-    return ShownRows(rows_max=EXAMPLE_ROWS, bytes_max=_EXAMPLE_BYTES)
+    return ShownRows(rows_max=EXAMPLE_ROWS, bytes_max=EXAMPLE_BYTES)
 
 
 def prepare_diverted() -> ShownRows:
     """Return room for rows that are left out."""
-    return ShownRows(rows_max=DIVERTED_ROWS, bytes_max=_DIVERTED_BYTES)
+    return ShownRows(rows_max=DIVERTED_ROWS, bytes_max=DIVERTED_BYTES)
