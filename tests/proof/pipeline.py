@@ -1,46 +1,55 @@
 """A pipeline of ten steps under kills in every step, equal to the same pipeline left alone."""
 
+import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
+import pyarrow as pa
 from rich.console import Console
 from tests.proof import running
 from tests.support.parity import assert_parity
 from tests.support.servers import s3_server, wait_until
+from tests.support.spark import Cluster, standalone
 from tests.support.stack import Stack, running_stack
 from tests.support.ten_steps import kills
 from tests.support.ten_steps.contents import (
     STEPS,
     Pipeline,
-    Rows,
     keep_credentials,
     list_differences,
 )
 from tests.support.ten_steps.kills import Attacker, Kill, Victim
 
-ROWS = 200_000
+# Of a batch; NOETL_PROOF_ROWS says otherwise.
+ROWS = int(os.environ.get("NOETL_PROOF_ROWS", "1000000"))
 SEED = 20
 BATCHES = (1, 2)
 OPTIONS = ("--workers", "1", "--set", "WORKER_SPARK_CODE_ALLOWED=true")
+# Variables of a worker that belong to it alone.
+ONLY_ITS = {"NOETL_WORKER_HEALTH_PORT", "NOETL_WORKER_INSTANCE"}
 
 console = Console(width=200)
 
 
 def prove(folder: Path) -> dict[str, Any]:
     """Run the pipeline twice in peace and twice under kills; fail unless both left the same."""
-    with s3_server(folder) as s3, running_stack(folder / "stack", *OPTIONS) as stack:
+    with s3_server(folder) as s3, running_cluster(folder) as (stack, cluster, options):
         keep_credentials(stack, s3)
         calm = Pipeline(stack, s3, "calm", rows=ROWS)
         usual, calm_s = run_in_peace(calm, BATCHES)
         wanted = calm.read_all()
         killed = Pipeline(stack, s3, "killed", rows=ROWS)
         plan = kills.plan_kills(STEPS * len(BATCHES), seed=SEED)
+        attacker = Attacker(stack, options=options, seed=SEED, cluster=cluster)
         began = time.monotonic()
-        made = run_under_kills(killed, plan, usual, options=OPTIONS, seed=SEED)
+        made = run_under_kills(killed, plan, usual, attacker)
         killed_s = time.monotonic() - began
         assert_equal(killed, wanted)
     return {
@@ -49,6 +58,25 @@ def prove(folder: Path) -> dict[str, Any]:
         "seconds": {"calm": round(calm_s, 1), "killed": round(killed_s, 1)},
         "kills": msgspec.to_builtins(made),
     }
+
+
+@contextmanager
+def running_cluster(folder: Path) -> Iterator[tuple[Stack, Cluster, tuple[str, ...]]]:
+    """A stack whose worker's Spark is a cluster of two executors, and the stack's options."""
+    with standalone(folder / "spark") as cluster:
+        options = (*OPTIONS, "--set", f"WORKER_SPARK_MASTER={cluster.master}")
+        with running_stack(folder / "stack", *options) as stack:
+            pid = stack.pid("worker-1")
+            assert pid is not None, "the worker runs"
+            variables = psutil.Process(pid).environ().items()
+            cluster.start(
+                {
+                    name: value
+                    for name, value in variables
+                    if name.startswith("NOETL_WORKER_") and name not in ONLY_ITS
+                }
+            )
+            yield stack, cluster, options
 
 
 def run_in_peace(
@@ -72,13 +100,10 @@ def run_under_kills(
     pipeline: Pipeline,
     plan: list[tuple[str, Victim]],
     usual: list[dict[str, float]],
-    *,
-    options: tuple[str, ...],
-    seed: int,
+    attacker: Attacker,
 ) -> list[Kill]:
     """Run a batch for each round of the plan, with its kills; return what was killed."""
     pipeline.prepare()
-    attacker = Attacker(pipeline.stack, options=options, seed=seed)
     made: list[Kill] = []
     # In the first run the session of Spark was cold.
     least = {step: min(times[step] for times in usual) for step in STEPS}
@@ -128,9 +153,9 @@ def await_end(stack: Stack, execution_id: str) -> None:
     assert ends == ["playbook.completed"], running.status(stack, execution_id)
 
 
-def assert_equal(pipeline: Pipeline, wanted: dict[str, Rows]) -> None:
+def assert_equal(pipeline: Pipeline, wanted: dict[str, pa.Table]) -> None:
     """Compare all that a pipeline has left with what the calm one has left."""
-    differences = list_differences(pipeline.read_all(), wanted)
+    differences = list_differences(pipeline, wanted)
     assert not differences, "\n".join(differences)
     strays = pipeline.list_stray_files()
     assert not strays, strays
@@ -147,7 +172,8 @@ def section(found: dict[str, Any]) -> str:
     counts = ", ".join(f"{name} {count:,}" for name, count in found["counts"].items())
     seconds = found["seconds"]
     return f"""Ten steps from CSV in a bucket over checked Parquet, joins, Iceberg, Python on DataFrames, DuckDB, PostgreSQL and an
-increment that adds, to a report in Delta; two runs of {found["rows"]:,} orders, the second with corrections of the first.
+increment that adds, to a report in Delta, on a standalone cluster of two executors; two runs of {found["rows"]:,} orders, the
+second with corrections of the first.
 One kill in each step of each run, {len(found["kills"])} in all, {hits} while the step ran; step and moment are those that the ledger
 shows and the lot chooses. Afterwards every table, file and state equals that of the same two runs without kills, read with
 clients of others, no file of a dead attempt is left, and replay and projections agree. The runs took {seconds["calm"]} s, and {seconds["killed"]} s under kills.

@@ -2,6 +2,7 @@
 
 import os
 from itertools import count
+from pathlib import Path
 
 import psutil
 
@@ -30,6 +31,23 @@ def is_running(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def list_below(pid: int | None) -> list[psutil.Process]:
+    """List the processes that come from one, none when it has ended."""
+    try:
+        return [] if pid is None else psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def has_open(process: psutil.Process, name: str) -> bool:
+    """Tell whether a process holds a file of that name open which nobody has removed."""
+    try:
+        targets = [link.readlink() for link in Path(f"/proc/{process.pid}/fd").iterdir()]
+    except OSError:
+        return False  # it, or what it held, has gone meanwhile
+    return any(target.name == name for target in targets)
 
 
 def _holds(process: psutil.Process, word: str) -> bool:

@@ -1,15 +1,17 @@
 """The pipeline of ten steps: its inputs, its playbook, and every table and file that it leaves."""
 
 import asyncio
-import csv
-import io
+import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import deltalake
+import duckdb
 import obstore
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet
 import sqlalchemy
 from obstore.store import S3Store
@@ -27,17 +29,16 @@ STEPS = (
 )
 # Only what the engine itself holds for retryable: each kill must end as such an error.
 RETRY = "{max_attempts: 20, delay: 1s}"
-CUSTOMERS = 400
-REGIONS = 12
+# So many that the steps over customers and regions last long enough for a kill to meet them.
+CUSTOMERS = 100_000
+REGIONS = 2_000
 FILES = 4
-# Of each batch; also every fifth order of a batch corrects one of the batch before.
-NEGATIVE_EVERY = 97
-DIGITS = 2
+# The file that code of the pipeline holds open from its first line to the end of its process.
+RUNNING = "code-is-running"
 DRIVER = "postgresql+psycopg2"
 LISTED = ("clean", "joined", "daily")
+DELTA = ("scored", "report")
 TABLES = ("customers", "orders", "totals", "audit")
-
-Rows = list[tuple[Any, ...]]
 
 
 class Pipeline:
@@ -53,56 +54,56 @@ class Pipeline:
 
     def prepare(self) -> None:
         """Put the customers into the bucket, make the tables, register the playbook."""
-        customers = [["id", "region"]]
-        customers += [[str(n), f"region {n % REGIONS}"] for n in range(CUSTOMERS)]
-        self._put("customers/all.csv", customers)
+        values = {"customer_count": CUSTOMERS, "region_count": REGIONS}
+        self._put("customers/all.csv", "customers.sql", values)
         asyncio.run(_execute(self.stack.url("target"), self._fill_in("tables.sql")))
         running.register(self.stack, self._fill_in("pipeline.yaml"))
 
     def add_orders(self, batch: int) -> None:
         """Put the files of a batch into the bucket; some orders are wrong, some are corrections."""
         for number in range(FILES):
-            orders = [["id", "customer", "amount", "note"]]
-            orders += [self._write_order(batch, n) for n in range(number, self.rows, FILES)]
-            self._put(f"orders/batch-{batch}-{number}.csv", orders)
+            values = {
+                "batch": batch,
+                "file": number,
+                "file_count": FILES,
+                "order_count": self.rows,
+                "customer_count": CUSTOMERS,
+            }
+            self._put(f"orders/batch-{batch}-{number}.csv", "orders.sql", values)
 
-    def _write_order(self, batch: int, number: int) -> list[str]:
-        is_correction = batch > 1 and number % 5 == 0
-        order_id = (batch - (2 if is_correction else 1)) * self.rows + number
-        sign = "-" if number % NEGATIVE_EVERY == 1 else ""
-        amount = f"{sign}{number * 7919 % 90_000 // 100}.{number * 7919 % 100:0{DIGITS}}"
-        return [
-            str(order_id),
-            str(number * 31 % CUSTOMERS),
-            amount,
-            f'of "{batch}",\nline {number}',
-        ]
-
-    def _put(self, key: str, lines: list[list[str]]) -> None:
-        text = io.StringIO()
-        csv.writer(text).writerows(lines)
-        obstore.put(self._bucket, f"{self.place}/{key}", text.getvalue().encode())
+    def _put(self, key: str, query: str, values: Mapping[str, int]) -> None:
+        """Put the rows of a query into the bucket as CSV."""
+        with tempfile.NamedTemporaryFile(suffix=".csv") as file, duckdb.connect() as connection:
+            rows = connection.execute((FOLDER / query).read_text(), values).to_arrow_table()
+            pyarrow.csv.write_csv(rows, file.name)
+            obstore.put(self._bucket, f"{self.place}/{key}", Path(file.name))
 
     def _fill_in(self, name: str) -> str:
         text = (FOLDER / name).read_text()
-        words = {"PLACE": self.place, "BUCKET": self.s3.bucket, "RETRY": RETRY}
+        words = {"PLACE": self.place, "BUCKET": self.s3.bucket, "RETRY": RETRY, "RUNNING": RUNNING}
         for word, value in words.items():
             text = text.replace(word, value)
         return text
 
-    def read_all(self) -> dict[str, Rows]:
+    def read_all(self) -> dict[str, pa.Table]:
         """Read every table, every file of every folder and the state, with clients of others."""
-        found = {f"postgres {table}": self._read_table(table) for table in TABLES}
-        found |= {f"parquet {name}": self._read_folder(name) for name in LISTED}
-        found |= {f"delta {name}": self._read_delta(name) for name in ("scored", "report")}
-        found["iceberg orders"] = self._read_iceberg()
-        found["state orders"] = [self._read_state()]
-        return found
+        return {name: read() for name, read in self.list_readers().items()}
+
+    def list_readers(self) -> dict[str, Callable[[], pa.Table]]:
+        """Name all that the pipeline leaves, each with what reads it."""
+        readers: dict[str, Callable[[], pa.Table]] = {
+            f"postgres {table}": lambda table=table: self._read_table(table) for table in TABLES
+        }
+        readers |= {f"parquet {name}": lambda name=name: self._read_folder(name) for name in LISTED}
+        readers |= {f"delta {name}": lambda name=name: self._read_delta(name) for name in DELTA}
+        readers["iceberg orders"] = self._read_iceberg
+        readers["state orders"] = self._read_state
+        return readers
 
     def list_stray_files(self) -> list[str]:
         """List the files of the Delta tables and the Iceberg table that no commit names."""
         strays = []
-        for name in ("scored", "report"):
+        for name in DELTA:
             table = self._open_delta(name)
             named = {uri.rpartition("/")[2] for uri in table.file_uris()}
             keys = keys_of(self._bucket, f"{self.place}/{name}/")
@@ -113,20 +114,30 @@ class Pipeline:
             ]
         return strays
 
-    def _read_table(self, table: str) -> Rows:
+    def _read_table(self, table: str) -> pa.Table:
+        """Read a table of PostgreSQL as the texts of its values."""
         query = f"SELECT * FROM {self.place}.{table}"  # noqa: S608 - our own words
-        return _sort(asyncio.run(_fetch(self.stack.url("target"), query)))
+        with tempfile.NamedTemporaryFile(suffix=".csv") as file:
+            asyncio.run(_copy_rows(self.stack.url("target"), query, file.name))
+            with Path(file.name).open("rb") as written:
+                names = written.readline().decode().strip().split(",")
+            texts = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
+            return pyarrow.csv.read_csv(file.name, convert_options=texts)
 
-    def _read_folder(self, name: str) -> Rows:
-        rows: Rows = []
+    def _read_folder(self, name: str) -> pa.Table:
+        """Read the files of a folder; the folder's name is a column of the rows in it."""
+        tables = []
         for key in keys_of(self._bucket, f"{self.place}/{name}/"):
             if key.endswith(".parquet"):
-                data = bytes(obstore.get(self._bucket, key).bytes())
-                # The folder's name is a column of the rows in it.
                 folders = key.rpartition("/")[0].removeprefix(f"{self.place}/")
-                table = pa.parquet.read_table(pa.BufferReader(data))
-                rows += [(folders.rpartition("=")[2], *row) for row in _to_rows(table)]
-        return _sort(rows)
+                table = self._read_file(key)
+                folder = pa.array([folders.rpartition("=")[2]] * len(table), pa.string())
+                tables.append(table.append_column("folder", folder))
+        return pa.concat_tables(tables)
+
+    def _read_file(self, key: str) -> pa.Table:
+        data = obstore.get(self._bucket, key).bytes()
+        return pa.parquet.read_table(pa.BufferReader(data))
 
     def _open_delta(self, name: str) -> deltalake.DeltaTable:
         account = account_of(self.s3)
@@ -141,15 +152,12 @@ class Pipeline:
             f"s3://{self.s3.bucket}/{self.place}/{name}", storage_options=options
         )
 
-    def _read_delta(self, name: str) -> Rows:
-        rows: Rows = []
-        for uri in self._open_delta(name).file_uris():
-            key = uri.removeprefix(f"s3://{self.s3.bucket}/")
-            data = bytes(obstore.get(self._bucket, key).bytes())
-            rows += _to_rows(pa.parquet.read_table(pa.BufferReader(data)))
-        return _sort(rows)
+    def _read_delta(self, name: str) -> pa.Table:
+        start = f"s3://{self.s3.bucket}/"
+        keys = [uri.removeprefix(start) for uri in self._open_delta(name).file_uris()]
+        return pa.concat_tables([self._read_file(key) for key in keys])
 
-    def _read_iceberg(self) -> Rows:
+    def _read_iceberg(self) -> pa.Table:
         account = account_of(self.s3)
         url = sqlalchemy.make_url(self.stack.url("target")).set(drivername=DRIVER)
         catalog = SqlCatalog(
@@ -163,16 +171,16 @@ class Pipeline:
                 "s3.secret-access-key": account["secret_key"],
             },
         )
-        return _sort(_to_rows(catalog.load_table(f"{self.place}.orders").scan().to_arrow()))
+        return catalog.load_table(f"{self.place}.orders").scan().to_arrow()
 
-    def _read_state(self) -> tuple[Any, ...]:
+    def _read_state(self) -> pa.Table:
         answer = http.get(
             f"{self.stack.url('api')}/api/state/value",
             params={"path": self.path, "name": "orders"},
             timeout=30,
         )
         found = answer.raise_for_status().json()
-        return found["value"], found["revision"]
+        return pa.table({"value": [str(found["value"])], "revision": [found["revision"]]})
 
 
 def keep_credentials(stack: Stack, s3: S3Server) -> None:
@@ -182,24 +190,25 @@ def keep_credentials(stack: Stack, s3: S3Server) -> None:
     http.post(f"{stack.url('api')}/api/credentials", json=body, timeout=10).raise_for_status()
 
 
-def list_differences(found: dict[str, Rows], wanted: dict[str, Rows]) -> list[str]:
-    """Name what is not equal, with the first row that is in one of both alone."""
-    said = []
-    for name, rows in wanted.items():
-        if found[name] == rows:
-            continue
-        left, right = set(found[name]), set(rows)
-        odd = next(iter(left ^ right), "the same rows, another number of times")
-        said.append(f"{name}: {len(found[name])} rows, {len(rows)} in the calm run; such as {odd}")
-    return said
+def list_differences(pipeline: Pipeline, wanted: Mapping[str, pa.Table]) -> list[str]:
+    """Name what a pipeline left otherwise than wanted, with a row that one of both has alone."""
+    differences = []
+    for name, read_rows in pipeline.list_readers().items():
+        rows = read_rows()
+        odd = [*_list_odd_rows(rows, wanted[name]), *_list_odd_rows(wanted[name], rows)]
+        if odd or len(rows) != len(wanted[name]):
+            counts = f"{len(rows)} rows, {len(wanted[name])} in the calm run"
+            differences.append(f"{name}: {counts}; such as {odd[:1]}")
+    return differences
 
 
-def _to_rows(table: pa.Table) -> Rows:
-    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
-
-
-def _sort(rows: Rows) -> Rows:
-    return sorted(rows, key=repr)
+def _list_odd_rows(rows: pa.Table, others: pa.Table) -> list[tuple[Any, ...]]:
+    """List at most one row that is there more often than among the others."""
+    with duckdb.connect() as connection:
+        connection.register("rows", rows)
+        connection.register("others", others.select(rows.column_names))
+        query = "SELECT * FROM rows EXCEPT ALL SELECT * FROM others LIMIT 1"
+        return connection.sql(query).fetchall()
 
 
 async def _execute(dsn: str, text: str) -> None:
@@ -210,9 +219,9 @@ async def _execute(dsn: str, text: str) -> None:
         await connection.close()
 
 
-async def _fetch(dsn: str, query: str) -> Rows:
+async def _copy_rows(dsn: str, query: str, path: str) -> None:
     connection = await asyncpg.connect(dsn)
     try:
-        return [tuple(row.values()) for row in await connection.fetch(query)]
+        await connection.copy_from_query(query, output=path, format="csv", header=True)
     finally:
         await connection.close()

@@ -12,10 +12,11 @@ from typing import Any
 import asyncpg
 import psutil
 from msgspec import Struct
-from tests.support.processes import list_running
+from tests.support.processes import has_open, list_below
 from tests.support.servers import wait_until
-from tests.support.spark import drivers, kill
+from tests.support.spark import Cluster, drivers, kill
 from tests.support.stack import Stack
+from tests.support.ten_steps.contents import RUNNING
 
 PATIENCE_S = 240.0
 # Of a calm step: a killed run finds a warmer session, and its steps end sooner.
@@ -84,18 +85,21 @@ def plan_kills(steps: Sequence[str], *, seed: int) -> list[tuple[str, Victim]]:
 
 
 class Attacker:
-    """Kills parts of one stack."""
+    """Kills parts of one stack, and of the cluster on which its Spark runs, if it has one."""
 
-    def __init__(self, stack: Stack, *, options: Sequence[str], seed: int) -> None:
+    def __init__(
+        self, stack: Stack, *, options: Sequence[str], seed: int, cluster: Cluster | None = None
+    ) -> None:
         self._stack = stack
         self._options = options
+        self._cluster = cluster
         self._chance = random.Random(seed)
 
     def attack(self, execution_id: str, step: str, victim: Victim, *, usual_s: float) -> Kill:
         """Wait until a step has begun, kill at a random moment of it, wait until it has ended."""
         self._await(execution_id, step, lambda events: bool(_list_starts(events)), what="begins")
         moment_s = round(self._chance.uniform(0.0, SHARE_MAX) * usual_s, 2)
-        before = self._await_moment(execution_id, step, moment_s)
+        before = self._await_moment(execution_id, step, victim, moment_s)
         killed_at = time.monotonic()
         process_count = self._kill(victim)
         self._await(execution_id, step, _has_ended, what="ends")
@@ -112,13 +116,16 @@ class Attacker:
             recovered_s=round(recovered_s, 1),
         )
 
-    def _await_moment(self, execution_id: str, step: str, moment_s: float) -> list[dict[str, Any]]:
-        """Wait for a moment of a step, at most until it has ended; return its events."""
+    def _await_moment(
+        self, execution_id: str, step: str, victim: Victim, moment_s: float
+    ) -> list[dict[str, Any]]:
+        """Wait for a moment at which the victim runs, until the step's end; return its events."""
         until, events = time.monotonic() + moment_s, list[dict[str, Any]]()
 
         def is_due() -> bool:
             events[:] = read_step(self._stack, execution_id, step)
-            return time.monotonic() >= until or _has_ended(events)
+            is_time = time.monotonic() >= until and self._runs(victim)
+            return is_time or _has_ended(events)
 
         wait_until(is_due, timeout_s=PATIENCE_S, what=f"a moment of step {step}")
         return events
@@ -139,6 +146,10 @@ class Attacker:
 
         wait_until(look, timeout_s=PATIENCE_S, what=f"step {step} {what}")
 
+    def _runs(self, victim: Victim) -> bool:
+        """Tell whether there is something to kill now."""
+        return victim in ANYWHERE or bool(self._list_processes(victim))
+
     def _kill(self, victim: Victim) -> int:
         match victim:
             case Victim.WORKER | Victim.PLANNER:
@@ -146,17 +157,25 @@ class Attacker:
                 return 1
             case Victim.STACK:
                 return self._kill_stack()
+            case _:
+                processes = self._list_processes(victim)
+                kill(processes)
+                return len(processes)
+
+    def _list_processes(self, victim: Victim) -> list[psutil.Process]:
+        """List the processes of a part of the worker or of Spark; none while the worker is away."""
+        worker = self._stack.pid("worker-1")
+        if worker is None:
+            return []
+        match victim:
             case Victim.DRIVER:
-                found = drivers(self._find_worker())
-            case Victim.EXECUTOR:
-                found = self._list_below_worker("pyspark")
+                return drivers(worker)
             case Victim.CODE:
-                found = [
-                    *self._list_below_worker("noetl_worker.sandbox"),
-                    *self._list_below_worker("noetl_worker.spark.code"),
-                ]
-        kill(found)
-        return len(found)
+                return [item for item in list_below(worker) if has_open(item, RUNNING)]
+            case _:
+                assert self._cluster is not None, "only a cluster has executors of its own"
+                # The youngest: those of the session before may not have ended yet.
+                return self._cluster.executors()[-1:]
 
     def _kill_stack(self) -> int:
         supervisor = psutil.Process(self._stack.state["supervisor_pid"])
@@ -165,14 +184,6 @@ class Attacker:
         psutil.wait_procs(processes, timeout=PATIENCE_S)
         self._stack.noetl("up", *self._options)
         return len(processes)
-
-    def _list_below_worker(self, word: str) -> list[psutil.Process]:
-        return list_running(word, below=psutil.Process(self._find_worker()))
-
-    def _find_worker(self) -> int:
-        pid = self._stack.pid("worker-1")
-        assert pid is not None, "the worker runs"
-        return pid
 
 
 def read_step(stack: Stack, execution_id: str, step: str) -> list[dict[str, Any]]:
