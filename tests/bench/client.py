@@ -95,6 +95,12 @@ class Client:
             lines = list(stream.iter_lines())
         return "COMPLETED" if any("playbook.completed" in line for line in lines) else "not over"
 
+    def read_variables(self, execution_id: str) -> dict[str, Any]:
+        """Return the variables of an execution."""
+        shown = self.http.get(f"/api/executions/{execution_id}/status").raise_for_status()
+        variables: dict[str, Any] = shown.json()["variables"]
+        return variables
+
     def wait(self, execution_id: str) -> None:
         """Wait for an execution's end, which must be a good one."""
         while True:

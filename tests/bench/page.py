@@ -11,6 +11,7 @@ from tests.bench import (
     processors,
     reacting,
     retiring,
+    spark_overheads,
 )
 from tests.bench.page_workloads import told
 from tests.bench.plots import FILES
@@ -168,5 +169,6 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "retiring": retiring.section,
     "reacting": reacting.section,
     "waves": _waves,
+    "spark": spark_overheads.section,
     "api": _api,
 }

@@ -24,6 +24,7 @@ from tests.bench import (
     reacting,
     references,
     retiring,
+    spark_overheads,
     tiers,
     unaided,
     waves,
@@ -88,6 +89,9 @@ SERIES = {
     ),
     "waves": Series(
         about="frames in Spark's waves", alone=lambda _: waves.measure(), is_usual=False
+    ),
+    "spark": Series(
+        about="Spark tasks beside Spark alone", alone=spark_overheads.measure, is_usual=False
     ),
     "w1": Series(about="one step", on_stack=lambda stack, _, __: latency.single(stack)),
     "answering": Series(
