@@ -9,7 +9,7 @@ can commit any more; those of tasks that never did are removed when they are old
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -190,6 +190,23 @@ class CommitLog:
 
     def _build_key(self, number: int) -> str:
         return f"{self._root}/{LOG_FOLDER}/{number:020d}.json"
+
+
+def remove_dead_files(
+    store: OpenStore, root: str, identity: str, named_keys: Collection[str]
+) -> None:
+    """Remove the files of a commit's attempts that it does not name; raises `DatasetProblem`.
+
+    Once it is there none of its attempts can commit any more. Keys are without a slash in front.
+    """
+    dead_keys = [
+        key
+        for key, _, _ in store.list_objects(root)
+        if (match := _OWN_NAME.search(key)) is not None
+        and match["commit"] == identity[:16]
+        and key.lstrip("/") not in named_keys
+    ]
+    store.delete_objects(dead_keys)
 
 
 def refuse_existing(shown_path: str, existing_path: str) -> None:

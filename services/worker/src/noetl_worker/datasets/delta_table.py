@@ -23,7 +23,7 @@ from noetl_contracts import codec
 from noetl_playbook.model.datasets import DatasetSink, DatasetSource
 from noetl_playbook.templates.output_forms import sql_ident
 from noetl_worker.datasets import address as addresses
-from noetl_worker.datasets import sink_report, upserts
+from noetl_worker.datasets import commit_log, sink_report, upserts
 from noetl_worker.datasets.address import DatasetAddress, OpenStore
 from noetl_worker.datasets.commit_log import DataFile
 from noetl_worker.datasets.file_writer import WriteScope
@@ -118,7 +118,7 @@ class DeltaSink:
         if table is None:
             return None
         if table.transaction_version(self._identity) is not None:
-            return self._find_report(table)
+            return self._finish_commit(self._find_report(table))
         if self._sink.mode == "error":
             text = (
                 f"{self._address.shown_path} is a table already: choose output.mode: append, "
@@ -159,11 +159,11 @@ class DeltaSink:
     def commit_files(self, files: list[DataFile], schema: pa.Schema) -> SinkReport:
         """Make files a part of the table in one commit."""
         if self._sink.mode == "upsert" and open_table(self._address, self._account) is not None:
-            return self._merge_files(files, schema)
+            return self._finish_commit(self._merge_files(files, schema))
         for _ in range(_RACES_MAX):
             table = open_table(self._address, self._account)
             if table is not None and table.transaction_version(self._identity) is not None:
-                return self._find_report(table)
+                return self._finish_commit(self._find_report(table))
             report = sink_report.build_report(
                 self._address.shown_path, 0 if table is None else table.version() + 1, files
             )
@@ -175,7 +175,7 @@ class DeltaSink:
                 if table is None and open_table(self._address, self._account) is not None:
                     continue
                 raise _translate_error(self._address, problem) from problem
-            return report
+            return self._finish_commit(report)
         text = f"{self._address.shown_path}: others have committed first: run the step again"
         raise DatasetProblem("file_conflict", text)
 
@@ -247,17 +247,35 @@ class DeltaSink:
             )
         except (DeltaError, ValueError) as problem:
             raise _translate_error(self._address, problem) from problem
-        self._store.delete_objects([f"{self._root}/{file.path}" for file in files])
         return report
 
-    def _find_report(self, table: DeltaTable) -> SinkReport:
-        for entry in table.history(_HISTORY_MAX):
+    def _finish_commit(self, report: SinkReport) -> SinkReport:
+        """Remove what dead attempts of this task have written beside its commit."""
+        entry = self._find_entry()
+        if entry is None:
+            return report
+        # Others may have committed in between: their version is not that of this commit.
+        table = open_table(self._address, self._account, as_of=str(entry["version"]))
+        assert table is not None, "the commit is there"
+        root = self._root.lstrip("/")
+        named_keys = {f"{root}/{file.path}" for file in _list_files(table)}
+        commit_log.remove_dead_files(self._store, self._root, self._identity, named_keys)
+        return report
+
+    def _find_entry(self) -> dict[str, Any] | None:
+        """Return what the history says of this task's commit; None when it lies too far back."""
+        table = open_table(self._address, self._account)
+        for entry in [] if table is None else table.history(_HISTORY_MAX):
             report = entry.get(_REPORT)
             if isinstance(report, dict) and report.get("identity") == self._identity:
-                about = {key: report[key] for key in report if key != "identity"}
-                return codec.decode_as(
-                    codec.encode_json({**about, "is_repeated": True}), SinkReport
-                )
+                return entry
+        return None
+
+    def _find_report(self, table: DeltaTable) -> SinkReport:
+        entry = self._find_entry()
+        if entry is not None:
+            about = {key: value for key, value in entry[_REPORT].items() if key != "identity"}
+            return codec.decode_as(codec.encode_json({**about, "is_repeated": True}), SinkReport)
         return sink_report.build_report(
             self._address.shown_path, table.version(), [], is_repeated=True
         )

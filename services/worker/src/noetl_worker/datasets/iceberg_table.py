@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy
 import sqlalchemy.exc
+from msgspec import structs
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
@@ -26,16 +27,18 @@ from pyiceberg.table import StaticTable, Table
 
 from noetl_playbook.model.datasets import DatasetSink, DatasetSource, LakeTable
 from noetl_worker.datasets import address as addresses
-from noetl_worker.datasets import sink_report, text_casts, upserts
+from noetl_worker.datasets import commit_log, iceberg_upsert, sink_report, text_casts, upserts
 from noetl_worker.datasets.address import DatasetAddress, OpenStore
 from noetl_worker.datasets.commit_log import DataFile
 from noetl_worker.datasets.file_rows import FilePiece, TableState
-from noetl_worker.datasets.file_writer import WriteScope
+from noetl_worker.datasets.file_writer import DatasetWriter, WriteScope
 from noetl_worker.datasets.problems import DatasetProblem
 from noetl_worker.datasets.sink_report import SinkReport
 
 _MARK = "noetl.commit"
 _RACES_MAX = 20
+# The task in the names of copies: Spark has no partition of this number.
+_COPIES = 99_999_999
 _DRIVER = "postgresql+psycopg2"
 # Their signatures are those of models, which name every argument.
 _EQUAL: Any = EqualTo
@@ -167,7 +170,7 @@ class IcebergSink:
         if table is None:
             return None
         if self._is_committed(table):
-            return self._find_report(table)
+            return self._finish_commit(table)
         if self._sink.mode == "error" and table.current_snapshot() is not None:
             text = (
                 f"{self._name} holds data already: choose output.mode: append, overwrite, "
@@ -194,7 +197,7 @@ class IcebergSink:
         for _ in range(_RACES_MAX):
             table = self._load_table() or self._create_table(schema)
             if self._is_committed(table):
-                return self._find_report(table)
+                return self._finish_commit(table)
             try:
                 self._commit_to_table(table, files, schema)
             except CommitFailedException:
@@ -207,25 +210,17 @@ class IcebergSink:
             except ValueError as problem:
                 text = f"{self._name}: {' '.join(str(problem).split())[:400]}"
                 raise DatasetProblem("schema", text) from problem
-            return sink_report.build_report(self._name, _find_version(table.refresh()), files)
+            self._finish_commit(table.refresh())
+            return sink_report.build_report(self._name, _find_version(table), files)
         text = f"{self._name}: others have committed first: run the step again"
         raise DatasetProblem("file_conflict", text)
 
     def _commit_to_table(self, table: Table, files: list[DataFile], schema: pa.Schema) -> None:
         mark = {_MARK: self._identity}
-        root = self.write_scope.root
         if self._sink.mode == "upsert" and table.current_snapshot() is not None:
-            rows = upserts.read_written(
-                self._store, files, schema, root=root, shown_path=self._name, keeps_folders=True
-            )
-            upserts.check_unique_keys(rows, self._sink.key, self._name)
-            with table.transaction() as transaction:
-                transaction.upsert(rows, join_cols=list(self._sink.key), snapshot_properties=mark)
-                if not transaction._updates:  # noqa: SLF001 - an upsert of equal rows changes nothing
-                    transaction.set_properties({f"{_MARK}.{self._identity}": "same"})
-            self._store.delete_objects([f"{root}/{file.path}" for file in files])
+            self._upsert_files(table, files, schema)
             return
-        paths = [f"{_build_uri(self._address, root)}/{file.path}" for file in files]
+        paths = self._list_uris(files)
         with table.transaction() as transaction:
             replaced = self._build_overwrite_filter(files, schema)
             if replaced is not None and table.current_snapshot() is not None:
@@ -234,6 +229,38 @@ class IcebergSink:
                 transaction.add_files(paths, snapshot_properties=mark)
             else:
                 transaction.set_properties({f"{_MARK}.{self._identity}": "empty"})
+
+    def _upsert_files(self, table: Table, files: list[DataFile], schema: pa.Schema) -> None:
+        """Add files in the place of the rows that have their keys."""
+        scope = self.write_scope
+        key_schema = pa.schema([field for field in schema if field.name in self._sink.key])
+        keys = upserts.read_written(
+            self._store,
+            files,
+            key_schema if key_schema.names else schema,
+            root=scope.root,
+            shown_path=self._name,
+            keeps_folders=True,
+        )
+        upserts.check_unique_keys(keys, self._sink.key, self._name)
+        layout = structs.replace(self._sink, partition_by=self.partition_by)
+        table_schema = schema_to_pyarrow(table.schema(), include_field_ids=False)
+        writer = DatasetWriter(
+            self._store, layout, structs.replace(scope, task=_COPIES), table_schema
+        )
+        replaced_files = iceberg_upsert.copy_other_rows(table, keys, writer.write_batch)
+        copies = writer.finish_files()
+        try:
+            paths = self._list_uris([*files, *copies])
+            mark = {_MARK: self._identity}
+            iceberg_upsert.replace_files(table, replaced_files, paths, mark)
+        except CommitFailedException:
+            # The next commit begins with another state of the table.
+            self._store.delete_objects([f"{scope.root}/{file.path}" for file in copies])
+            raise
+
+    def _list_uris(self, files: list[DataFile]) -> list[str]:
+        return [f"{_build_uri(self._address, self.write_scope.root)}/{file.path}" for file in files]
 
     def _build_overwrite_filter(
         self, files: list[DataFile], schema: pa.Schema
@@ -259,6 +286,20 @@ class IcebergSink:
         if any(mark is not None and mark.get(_MARK) == self._identity for mark in marks):
             return True
         return f"{_MARK}.{self._identity}" in table.properties
+
+    def _finish_commit(self, table: Table) -> SinkReport:
+        """Remove what dead attempts of this task have written, and tell what its commit added."""
+        named_uris = {
+            entry.data_file.file_path
+            for snapshot in table.snapshots()
+            if snapshot.summary is not None and snapshot.summary.get(_MARK) == self._identity
+            for manifest in snapshot.manifests(table.io)
+            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+        }
+        scope, start = self.write_scope, _build_uri(self._address, "/").rstrip("/")
+        named_keys = {uri.removeprefix(start).lstrip("/") for uri in named_uris}
+        commit_log.remove_dead_files(self._store, scope.root, self._identity, named_keys)
+        return self._find_report(table)
 
     def _find_report(self, table: Table) -> SinkReport:
         """Tell what the commit of an earlier attempt has added, by the snapshot that it made."""
