@@ -16,6 +16,7 @@ import pyarrow.parquet
 import sqlalchemy
 from obstore.store import S3Store
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
 from tests.proof import running
 from tests.support.asking import http
 from tests.support.buckets import account_of, keys_of, open_bucket
@@ -101,18 +102,20 @@ class Pipeline:
         return readers
 
     def list_stray_files(self) -> list[str]:
-        """List the files of the Delta tables and the Iceberg table that no commit names."""
+        """List the files of lake tables that no commit names, and the tables of dead copies."""
         strays = []
         for name in DELTA:
-            table = self._open_delta(name)
-            named = {uri.rpartition("/")[2] for uri in table.file_uris()}
-            keys = keys_of(self._bucket, f"{self.place}/{name}/")
-            strays += [
-                key
-                for key in keys
-                if key.endswith(".parquet") and key.rpartition("/")[2] not in named
-            ]
-        return strays
+            named = {uri.rpartition("/")[2] for uri in self._open_delta(name).file_uris()}
+            strays += self._list_unnamed(f"{self.place}/{name}/", named)
+        paths = self._open_iceberg().inspect.all_data_files()["file_path"].to_pylist()
+        named = {path.rpartition("/")[2] for path in paths}
+        strays += self._list_unnamed(f"warehouse/{self.place}/orders/", named)
+        copies = "SELECT relname FROM pg_class WHERE relname LIKE 'noetl_staging%'"
+        return strays + asyncio.run(_fetch_names(self.stack.url("target"), copies))
+
+    def _list_unnamed(self, folder: str, named: set[str]) -> list[str]:
+        keys = [key for key in keys_of(self._bucket, folder) if key.endswith(".parquet")]
+        return [key for key in keys if key.rpartition("/")[2] not in named]
 
     def _read_table(self, table: str) -> pa.Table:
         """Read a table of PostgreSQL as the texts of its values."""
@@ -158,6 +161,9 @@ class Pipeline:
         return pa.concat_tables([self._read_file(key) for key in keys])
 
     def _read_iceberg(self) -> pa.Table:
+        return self._open_iceberg().scan().to_arrow()
+
+    def _open_iceberg(self) -> Table:
         account = account_of(self.s3)
         url = sqlalchemy.make_url(self.stack.url("target")).set(drivername=DRIVER)
         catalog = SqlCatalog(
@@ -171,7 +177,7 @@ class Pipeline:
                 "s3.secret-access-key": account["secret_key"],
             },
         )
-        return catalog.load_table(f"{self.place}.orders").scan().to_arrow()
+        return catalog.load_table(f"{self.place}.orders")
 
     def _read_state(self) -> pa.Table:
         answer = http.get(
@@ -223,5 +229,13 @@ async def _copy_rows(dsn: str, query: str, path: str) -> None:
     connection = await asyncpg.connect(dsn)
     try:
         await connection.copy_from_query(query, output=path, format="csv", header=True)
+    finally:
+        await connection.close()
+
+
+async def _fetch_names(dsn: str, query: str) -> list[str]:
+    connection = await asyncpg.connect(dsn)
+    try:
+        return [str(row[0]) for row in await connection.fetch(query)]
     finally:
         await connection.close()
