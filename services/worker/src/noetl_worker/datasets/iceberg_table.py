@@ -4,12 +4,13 @@ Executors read with pyiceberg's own scan, and write Parquet files that one commi
 carries the identity of its task, so that a repeated attempt finds that it was made.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import sqlalchemy
 import sqlalchemy.exc
 from msgspec import structs
@@ -21,13 +22,23 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, IsNull, Or
-from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
-from pyiceberg.table import StaticTable, Table
+from pyiceberg.expressions import (
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThanOrEqual,
+    IsNull,
+    LessThanOrEqual,
+    Or,
+)
+from pyiceberg.io.pyarrow import ArrowScan, parquet_file_to_data_file, schema_to_pyarrow
+from pyiceberg.manifest import DataFile as TableFile
+from pyiceberg.table import StaticTable, Table, TableProperties
 
 from noetl_playbook.model.datasets import DatasetSink, DatasetSource, LakeTable
 from noetl_worker.datasets import address as addresses
-from noetl_worker.datasets import commit_log, iceberg_upsert, sink_report, text_casts, upserts
+from noetl_worker.datasets import commit_log, sink_report, text_casts, upserts
 from noetl_worker.datasets.address import DatasetAddress, OpenStore
 from noetl_worker.datasets.commit_log import DataFile
 from noetl_worker.datasets.file_rows import FilePiece, TableState
@@ -43,6 +54,8 @@ _DRIVER = "postgresql+psycopg2"
 # Their signatures are those of models, which name every argument.
 _EQUAL: Any = EqualTo
 _IS_NULL: Any = IsNull
+_AT_LEAST: Any = GreaterThanOrEqual
+_AT_MOST: Any = LessThanOrEqual
 
 
 def open_catalog(
@@ -248,12 +261,12 @@ class IcebergSink:
         writer = DatasetWriter(
             self._store, layout, structs.replace(scope, task=_COPIES), table_schema
         )
-        replaced_files = iceberg_upsert.copy_other_rows(table, keys, writer.write_batch)
+        replaced_files = _copy_other_rows(table, keys, writer.write_batch)
         copies = writer.finish_files()
         try:
             paths = self._list_uris([*files, *copies])
             mark = {_MARK: self._identity}
-            iceberg_upsert.replace_files(table, replaced_files, paths, mark)
+            _replace_files(table, replaced_files, paths, mark)
         except CommitFailedException:
             # The next commit begins with another state of the table.
             self._store.delete_objects([f"{scope.root}/{file.path}" for file in copies])
@@ -346,6 +359,57 @@ class IcebergSink:
 
     def _load_table(self) -> Table | None:
         return _load_table(self._catalog, self._lake_table)
+
+
+def _copy_other_rows(
+    table: Table, keys: pa.Table, write_batch: Callable[[pa.RecordBatch], None]
+) -> list[TableFile]:
+    """Write the rows of those files that hold some of the keys, without these; return the files.
+
+    pyiceberg's own upsert compares rows in Python, a minute for a million of them. The files are
+    read one after another, each whole.
+    """
+    reader = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
+    schema = schema_to_pyarrow(table.schema(), include_field_ids=False)
+    replaced_files = []
+    for task in table.scan(row_filter=_build_range(keys)).plan_files():
+        rows = reader.to_table([task])
+        places = upserts.find_other_places(rows, keys)
+        if len(places) == len(rows):
+            continue
+        replaced_files.append(task.file)
+        for batch in rows.take(places).cast(schema).combine_chunks().to_batches():
+            write_batch(batch)
+    return replaced_files
+
+
+def _replace_files(
+    table: Table, replaced_files: list[TableFile], paths: list[str], mark: dict[str, str]
+) -> None:
+    """Put files in the place of others, in one snapshot that carries a mark."""
+    with table.transaction() as transaction:
+        metadata = transaction.table_metadata
+        if metadata.name_mapping() is None:
+            # Our files have no ids of columns.
+            mapping = metadata.schema().name_mapping.model_dump_json()
+            transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
+        with transaction.update_snapshot(snapshot_properties=mark).overwrite() as overwrite:
+            for file in replaced_files:
+                overwrite.delete_data_file(file)
+            for path in paths:
+                overwrite.append_data_file(parquet_file_to_data_file(table.io, metadata, path))
+
+
+def _build_range(keys: pa.Table) -> BooleanExpression:
+    """Return a condition that leaves out files whose statistics show other keys."""
+    condition: BooleanExpression = AlwaysTrue()
+    for name in keys.column_names:
+        kind = keys.schema.field(name).type
+        if pa.types.is_integer(kind) or pa.types.is_string(kind):
+            bounds = pc.min_max(keys[name]).as_py()
+            lower, upper = _AT_LEAST(name, bounds["min"]), _AT_MOST(name, bounds["max"])
+            condition = And(condition, And(lower, upper))
+    return condition
 
 
 def _find_version(table: Table) -> int:

@@ -1,4 +1,4 @@
-"""Rows of an upsert: read from the files that executors have written, and held to their key."""
+"""Rows of an upsert: read from the files that tasks have written, and held to their key."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,6 +11,8 @@ from noetl_worker.datasets.file_rows import FilePiece, FileReader
 from noetl_worker.datasets.problems import DatasetProblem
 
 BYTES_MAX = 1024 * 1024 * 1024
+# No name of a column of a table begins so.
+_PLACE = "\0place"
 
 
 def read_written(
@@ -68,3 +70,13 @@ def check_unique_keys(rows: pa.Table, key: tuple[str, ...], shown_path: str) -> 
             "an upsert takes one row a key"
         )
         raise DatasetProblem("schema", text)
+
+
+def find_other_places(rows: pa.Table, keys: pa.Table) -> pa.Array:
+    """Return the places of the rows that have none of the keys, in order."""
+    own_keys = rows.select(keys.column_names)
+    numbered = own_keys.append_column(_PLACE, pa.array(range(len(rows)), pa.int64()))
+    new_keys = keys.cast(own_keys.schema)
+    others = numbered.join(new_keys, keys=keys.column_names, join_type="left anti")
+    places = others[_PLACE].combine_chunks()
+    return places.take(pc.sort_indices(places))
