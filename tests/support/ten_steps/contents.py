@@ -75,8 +75,8 @@ class Pipeline:
     def _put(self, key: str, query: str, values: Mapping[str, int]) -> None:
         """Put the rows of a query into the bucket as CSV."""
         with tempfile.NamedTemporaryFile(suffix=".csv") as file, duckdb.connect() as connection:
-            rows = connection.execute((FOLDER / query).read_text(), values).to_arrow_table()
-            pyarrow.csv.write_csv(rows, file.name)
+            rows = connection.sql((FOLDER / query).read_text(), params=dict(values))
+            pyarrow.csv.write_csv(rows.to_arrow_table(), file.name)
             obstore.put(self._bucket, f"{self.place}/{key}", Path(file.name))
 
     def _fill_in(self, name: str) -> str:

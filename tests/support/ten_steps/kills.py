@@ -16,7 +16,7 @@ from tests.support.processes import has_open, list_below
 from tests.support.servers import wait_until
 from tests.support.spark import Cluster, drivers, kill
 from tests.support.stack import Stack
-from tests.support.ten_steps.contents import RUNNING
+from tests.support.ten_steps.contents import RUNNING, STEPS
 
 PATIENCE_S = 240.0
 # Of a calm step: a killed run finds a warmer session, and its steps end sooner.
@@ -96,8 +96,17 @@ class Attacker:
         self._chance = random.Random(seed)
 
     def attack(self, execution_id: str, step: str, victim: Victim, *, usual_s: float) -> Kill:
-        """Wait until a step has begun, kill at a random moment of it, wait until it has ended."""
-        self._await(execution_id, step, lambda events: bool(_list_starts(events)), what="begins")
+        """Wait until a step is due, kill at a random moment of it, wait until it has ended.
+
+        It is due when the step before has ended: a quick one shows its start with its end.
+        """
+        number = STEPS.index(step)
+        if number:
+            self._await(execution_id, STEPS[number - 1], _has_ended, what="ends")
+        else:
+            self._await(
+                execution_id, step, lambda events: bool(_list_starts(events)), what="begins"
+            )
         moment_s = round(self._chance.uniform(0.0, SHARE_MAX) * usual_s, 2)
         before = self._await_moment(execution_id, step, victim, moment_s)
         killed_at = time.monotonic()
