@@ -131,7 +131,7 @@ doctor: setup ## Check this machine and the running stack
 	@$(BIN)/noetl doctor
 
 # Each is a module of tests/proof.
-PROOFS := $(addprefix proof/,full analytics million leases tables tpch nearness slider lineage)
+PROOFS := $(addprefix proof/,full analytics million leases tables tpch pipeline nearness slider lineage)
 .PHONY: $(PROOFS)
 $(PROOFS): proof/%: setup
 	@$(BIN)/python -m tests.proof $* $(if $(SPEC),--spec $(SPEC))
