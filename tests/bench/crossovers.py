@@ -1,7 +1,7 @@
 """The same work by DuckDB, PostgreSQL, Spark and Python tasks, over more and more rows: which is faster from where.
 
 `python -m tests.bench.crossovers` writes benchmarks/crossovers.json, benchmarks/crossovers-*.svg and prints the
-table of docs/how-to/choose-an-engine.md. Seconds are those of a task, from the worker's claim to the end that it
+table of docs/how-to/choose-an-engine.md. Seconds are those of a task, from its command to the end that the worker
 reports; DuckDB, Spark and Python read a Parquet file of the execution, PostgreSQL a table of its own.
 """
 
@@ -36,7 +36,7 @@ OPTIONS = ("--workers", "1", "--set", "WORKER_DUCKDB_MEMORY_BYTES=2147483648")
 TIMES = """
 SELECT node_name AS step,
        extract(epoch FROM max(created_at) FILTER (WHERE event_type = 'call.done')
-         - min(created_at) FILTER (WHERE event_type = 'command.started'))::float8 AS seconds
+         - min(created_at) FILTER (WHERE event_type = 'command.issued'))::float8 AS seconds
 FROM noetl.event WHERE execution_id = $1 AND node_name LIKE '%\\_%' GROUP BY node_name
 """
 ROWS_SQL = (

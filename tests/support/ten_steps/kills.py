@@ -206,15 +206,16 @@ def list_ends(stack: Stack, execution_id: str) -> list[str]:
 
 
 def time_step(stack: Stack, execution_id: str, step: str) -> float:
-    """Return the seconds from a step's first claim to its end."""
+    """Return the seconds from a step's first command to its end."""
     events = read_step(stack, execution_id, step)
     ends = [event["at"] for event in events if event["event_type"] in ENDED]
     return float(max(ends) - _list_starts(events)[0]["at"])
 
 
 def _list_starts(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    # Its worker tells that a command has started half a second later.
     return [
-        event for event in events if event["event_type"] in {"command.started", "frame.dispatched"}
+        event for event in events if event["event_type"] in {"command.issued", "frame.dispatched"}
     ]
 
 
