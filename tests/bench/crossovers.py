@@ -28,7 +28,7 @@ BENCHMARKS = Path("benchmarks")
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 # Plain Python holds each row as an object: ten million do not fit its process.
 PYTHON_ROWS_MAX = 1_000_000
-ROUNDS = {10_000: 5, 100_000: 5, 1_000_000: 3, 10_000_000: 1}
+ROUNDS = {10_000: 3, 100_000: 3, 1_000_000: 3, 10_000_000: 1}
 GROUPS = 1_000
 ENGINES = ("python", "duckdb", "postgres", "spark")
 WORKS = {"sum": "sum by key", "join": "join and sum", "sort": "sort and write Parquet"}

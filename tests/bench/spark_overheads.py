@@ -18,7 +18,7 @@ from tests.support.stack import Stack, running_stack
 
 ROWS_OF_SCRIPT = 10_000_000
 SMALL_ROWS = 100
-STARTS, SCRIPTS, QUERIES = 3, 5, 20
+STARTS, SCRIPTS, QUERIES = 3, 3, 15
 WARM_ROUNDS = 2
 SQL = "SELECT n % 10 AS k, count(*) AS rows, sum(n) AS total FROM t GROUP BY 1 ORDER BY 1"
 SCRIPT = """

@@ -71,6 +71,7 @@ def write(plan: SinkPlan, rows: pa.Table) -> SinkReport:
     earlier = sink.find_earlier()
     if earlier is not None:
         return earlier
+    sink.set_schema(rows.schema)
     for batch in rows.to_batches():
         sink.write_batch(batch)
     return sink.commit_rows()
@@ -150,6 +151,14 @@ def test_an_upsert_holds_keys_of_several_columns_together(iceberg: PLAN) -> None
         *((1, "x", 0), (1, "y", 1)),
         *((2, "None", 0), (2, "x", 0), (2, "z", 1)),
     ]
+
+
+def test_an_upsert_of_no_rows_is_made_once(iceberg: PLAN) -> None:
+    write(iceberg("error", commit="0"), sales(range(10), 1))
+    upsert = iceberg("upsert", commit="1", key=("id",))
+    reports = [write(upsert, sales(range(1), 2)[:0]) for _ in range(2)]
+    assert [(report.row_count, report.is_repeated) for report in reports] == [(0, False), (0, True)]
+    assert read_iceberg(upsert) == as_rows(sales(range(10), 1))
 
 
 def test_an_upsert_of_rows_with_one_key_changes_nothing(iceberg: PLAN) -> None:

@@ -230,7 +230,7 @@ class IcebergSink:
 
     def _commit_to_table(self, table: Table, files: list[DataFile], schema: pa.Schema) -> None:
         mark = {_MARK: self._identity}
-        if self._sink.mode == "upsert" and table.current_snapshot() is not None:
+        if self._sink.mode == "upsert" and files and table.current_snapshot() is not None:
             self._upsert_files(table, files, schema)
             return
         paths = self._list_uris(files)
