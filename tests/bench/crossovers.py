@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import statistics
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ BENCHMARKS = Path("benchmarks")
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 # Plain Python holds each row as an object: ten million do not fit its process.
 PYTHON_ROWS_MAX = 1_000_000
-ROUNDS = {10_000: 3, 100_000: 3, 1_000_000: 3, 10_000_000: 1}
+ROUNDS = {10_000: 3, 100_000: 3, 1_000_000: 2, 10_000_000: 1}
 GROUPS = 1_000
 ENGINES = ("python", "duckdb", "postgres", "spark")
 WORKS = {"sum": "sum by key", "join": "join and sum", "sort": "sort and write Parquet"}
@@ -95,29 +96,30 @@ def main() -> None:
     kept = msgspec.json.decode(file.read_bytes())["cases"] if file.exists() else []
     if not given.page:
         with tempfile.TemporaryDirectory(prefix="noetl-crossovers-") as folder:
-            found = measure(Path(folder), given.sizes)
-        kept = [case for case in kept if case["rows"] not in given.sizes] + found
-        kept.sort(key=lambda case: (list(WORKS).index(case["work"]), case["rows"]))
-        file.write_bytes(msgspec.json.format(msgspec.json.encode({"cases": kept})) + b"\n")
+            for found in measure(Path(folder), given.sizes):
+                rows = found[0]["rows"]
+                kept = [case for case in kept if case["rows"] != rows] + found
+                kept.sort(key=lambda case: (list(WORKS).index(case["work"]), case["rows"]))
+                file.write_bytes(msgspec.json.format(msgspec.json.encode({"cases": kept})) + b"\n")
     for work in WORKS:
         (BENCHMARKS / f"crossovers-{work}.svg").write_bytes(draw_plot(kept, work))
     console.print(write_table(kept), soft_wrap=True, markup=False)
 
 
-def measure(folder: Path, sizes: list[int]) -> list[dict[str, Any]]:
-    """Run every work with every engine over tables of each size."""
-    cases = []
+def measure(folder: Path, sizes: list[int]) -> Iterator[list[dict[str, Any]]]:
+    """Run every work with every engine over tables of each size; yield the cases of a size."""
     with s3_server(folder) as s3, running_stack(folder / "stack", *OPTIONS) as stack:
         running.keep(stack, "crossovers", stack.url("target"))
         body = {"name": "lake", "type": "s3", "data": account_of(s3)}
         http.post(f"{stack.url('api')}/api/credentials", json=body, timeout=10).raise_for_status()
         for row_count in sizes:
             seconds = measure_size(stack, s3, row_count)
+            cases = []
             for work in WORKS:
                 by_engine = {engine: seconds.get(f"{work}_{engine}") for engine in ENGINES}
                 cases.append({"work": work, "rows": row_count, "seconds": by_engine})
-                console.print(cases[-1])
-    return cases
+            console.print(cases)
+            yield cases
 
 
 def measure_size(stack: Stack, s3: S3Server, row_count: int) -> dict[str, float]:
