@@ -1,0 +1,278 @@
+"""Runs a query over files that arrive: started, watched, and ended; loaded when Spark is."""
+
+import math
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from noetl_contracts import codec
+from noetl_playbook.model.streams import OUTPUT_MODES
+from noetl_storage.arrow import table_schema
+from noetl_worker.datasets.read_plan import ReadPlan
+from noetl_worker.spark import shared_session, sql_checks, task_jobs
+from noetl_worker.spark.partition_jobs import parallelism
+from noetl_worker.spark.streams import arrived_source, checkpoint_folder, stream_head
+from noetl_worker.spark.streams.arrived_source import ArrivedSource
+from noetl_worker.spark.streams.batch_writer import BatchWriter
+from noetl_worker.spark.streams.checkpoint_folder import CheckpointFolder
+from noetl_worker.spark.streams.checkpoint_objects import (
+    ArrivalLog,
+    CheckpointObjects,
+    CheckpointVersion,
+)
+from noetl_worker.spark.streams.stream_request import (
+    SourceColumns,
+    StreamInput,
+    StreamPlan,
+    StreamReport,
+    StreamTotals,
+    StreamWatch,
+)
+from noetl_worker.spark.tables import file_source, named_tables
+from noetl_worker.spark.tables.store_access import SparkRefusal
+from noetl_worker.spark.task_request import Input, QueryInput, SparkRequest, SparkResult
+
+# Between two looks at a query that runs.
+_LOOK_S = 0.5
+# Of Spark's own checkpoint the last batches are enough: the files of a version are few.
+_CONF = {
+    "spark.sql.streaming.minBatchesToRetain": "2",
+    "spark.sql.streaming.numRecentProgressUpdates": "2",
+    "spark.sql.streaming.metricsEnabled": "false",
+}
+# Operators of a streaming query that keep state between batches.
+_STATEFUL = frozenset({"Aggregate", "Deduplicate", "Distinct", "GlobalLimit", "Window"})
+
+
+class _Query(Struct, frozen=True, kw_only=True):
+    """What a query runs with: its rows, where they go on, and who writes them."""
+
+    frame: DataFrame
+    folder: CheckpointFolder
+    writer: BatchWriter
+
+
+def run_stream(base: SparkSession, ask: SparkRequest, watch: StreamWatch) -> SparkResult:
+    """Follow an input until the stream ends; raises `SparkRefusal` and Spark's errors."""
+    plan = ask.stream
+    assert plan is not None, "the tool has described it"
+    if task_jobs.is_remote(base):
+        text = (
+            "mode stream needs its driver in the worker, and this deployment runs Spark at an "
+            "sc:// address: send the task to a pool whose workers use another master"
+        )
+        raise SparkRefusal("config", text)
+    group = base.sparkContext.getLocalProperty(shared_session.GROUP) or ""
+    objects = CheckpointObjects(plan.home, plan.options.checkpoint)
+    latest = objects.find_latest()
+    head, columns = stream_head.open_head(objects, latest, ask, plan)
+    query = _digest_query(ask, plan, columns)
+    if latest is not None:
+        _check_query(latest, query, plan)
+    session = task_jobs.open_session(base, {**_CONF, **ask.conf})
+    session.dataSource.register(ArrivedSource)
+    folder = CheckpointFolder(_make_folder(session), objects, query=query, columns=columns)
+    try:
+        if latest is not None:
+            folder.restore(latest)
+        stream_input = _build_input(session, objects, plan, columns)
+        frame, statics = _build_frame(session, ask, plan, stream_input)
+        _check_state(frame, plan)
+        writer = BatchWriter(
+            ask=ask,
+            head=head,
+            folder=folder,
+            watch=watch,
+            group=group,
+            frames=statics,
+            arrivals=ArrivalLog(plan.home, objects.arrivals_prefix),
+            totals=checkpoint_folder.take_totals(
+                latest, StreamTotals(execution_id=plan.execution_id)
+            ),
+        )
+        ended_by = _run_query(_Query(frame=frame, folder=folder, writer=writer), plan, watch)
+        return _build_result(frame, writer, ended_by, plan)
+    finally:
+        folder.remove()
+
+
+def _run_query(query: _Query, plan: StreamPlan, watch: StreamWatch) -> str:
+    """Run the query until it ends; return what has ended it."""
+    options, writer = plan.options, query.writer
+    sink_mode = writer.sink_mode
+    starter = (
+        query.frame.writeStream.outputMode(OUTPUT_MODES[sink_mode])
+        .option("checkpointLocation", query.folder.url)
+        .foreachBatch(writer.write_batch)
+    )
+    if options.trigger_s is None:
+        starter = starter.trigger(availableNow=True)
+    else:
+        starter = starter.trigger(
+            processingTime=f"{math.ceil(options.trigger_s * 1000)} milliseconds"
+        )
+    running = starter.start()
+    try:
+        ended_by = _await_end(running, writer, watch, options.until_s)
+    except Exception as problem:
+        # What a batch of ours has raised says more than what Spark makes of it.
+        if writer.problem is not None:
+            raise writer.problem from problem
+        raise
+    finally:
+        _stop_query(running)
+    writer.store_end()
+    return ended_by
+
+
+def _await_end(
+    running: StreamingQuery, writer: BatchWriter, watch: StreamWatch, until_s: float | None
+) -> str:
+    deadline = None if until_s is None else time.monotonic() + until_s
+    while not running.awaitTermination(_LOOK_S):
+        writer.read_progress(running)
+        if watch.is_stopped:
+            return "cancel"
+        if deadline is not None and time.monotonic() >= deadline:
+            # A batch that is being written is finished first.
+            with writer.between_batches():
+                _stop_query(running)
+            return "until"
+    writer.read_progress(running)
+    return "available_now"
+
+
+def _stop_query(running: StreamingQuery) -> None:
+    with suppress(Py4JError, OSError):
+        running.stop()
+
+
+def _digest_query(ask: SparkRequest, plan: StreamPlan, columns: SourceColumns) -> str:
+    """Fingerprint what decides what is kept between batches."""
+    assert ask.target is not None, "the tool has described it"
+    about = {
+        "statements": ask.statements,
+        "params": ask.params,
+        "watermark": plan.options.watermark,
+        "mode": ask.target.sink.mode,
+        "columns": columns.schema,
+    }
+    return codec.digest_hex(codec.encode_canonical(codec.to_builtins(about)))
+
+
+def _check_query(version: CheckpointVersion, query: str, plan: StreamPlan) -> None:
+    """Refuse another query over what an earlier one has kept; raises `SparkRefusal`."""
+    if version.query == query or not checkpoint_folder.keeps_state(version):
+        return
+    text = (
+        f"the query has changed since checkpoint '{plan.options.checkpoint}' was written (its SQL, "
+        "params, watermark, output.mode, or the columns of its input), and it keeps state "
+        "between batches that only the old one can use: give the changed stream another "
+        "stream.checkpoint"
+    )
+    raise SparkRefusal("validation", text)
+
+
+def _make_folder(session: SparkSession) -> Path:
+    """Make the folder of this attempt in Spark's own scratch folder."""
+    scratch = session.sparkContext.getConf().get("spark.local.dir") or tempfile.gettempdir()
+    return Path(tempfile.mkdtemp(prefix="stream-", dir=scratch.split(",")[0]))
+
+
+def _build_input(
+    session: SparkSession, objects: CheckpointObjects, plan: StreamPlan, columns: SourceColumns
+) -> StreamInput:
+    return StreamInput(
+        home=plan.home,
+        plan=ReadPlan(
+            address=plan.address,
+            source=plan.source,
+            format=columns.format,
+            schema=columns.schema,
+            pieces=[],
+        ),
+        arrivals=objects.arrivals_prefix,
+        rejects=plan.rejects,
+        tasks=max(1, parallelism(session)),
+        files_per_batch=plan.options.files_per_batch,
+    )
+
+
+def _build_frame(
+    session: SparkSession, ask: SparkRequest, plan: StreamPlan, stream_input: StreamInput
+) -> tuple[DataFrame, Mapping[str, DataFrame]]:
+    """Build the query over the input that arrives; return it, and the inputs that do not."""
+    others = {name: item for name, item in ask.inputs.items() if name != plan.name}
+    statics = _read_statics(session, others, ask)
+    source = arrived_source.encode_input(stream_input)
+    arrived = session.readStream.format(arrived_source.NAME).options(source=source).load()
+    watermark = plan.options.watermark
+    if watermark is not None:
+        if watermark.column not in arrived.columns:
+            known = ", ".join(arrived.columns[:20])
+            text = (
+                f"stream.watermark names '{watermark.column}', which is no column of input "
+                f"'{plan.name}': it has {known}"
+            )
+            raise SparkRefusal("validation", text)
+        arrived = arrived.withWatermark(
+            watermark.column, f"{math.ceil(watermark.delay_s * 1000)} milliseconds"
+        )
+    for name, static in {**statics, plan.name: arrived}.items():
+        static.createOrReplaceTempView(name)
+    frame = task_jobs.run_statements(session, ask)
+    if not frame.isStreaming:
+        text = f"the SQL does not read input '{plan.name}', which is the one that arrives"
+        raise SparkRefusal("validation", text)
+    return frame, statics
+
+
+def _read_statics(
+    session: SparkSession, inputs: Mapping[str, Input], ask: SparkRequest
+) -> dict[str, DataFrame]:
+    """Build the frames of the other inputs; rows of databases are read once, at one moment."""
+    with task_jobs.plan_inputs(inputs, ask.plan.home) as (planned_inputs, _):
+        frames: dict[str, DataFrame] = {}
+        for name, item in planned_inputs.items():
+            frame = task_jobs.build_frame(session, item, ask.plan.home, name=name)
+            is_moving = isinstance(item, QueryInput)
+            frames[name] = task_jobs.stored_once(frame) if is_moving else frame
+        return frames
+
+
+def _check_state(frame: DataFrame, plan: StreamPlan) -> None:
+    """Refuse to keep state where executors have folders of their own; raises `SparkRefusal`."""
+    if plan.is_near:
+        return
+    names = sorted(set(sql_checks.list_operators(frame)) & _STATEFUL)
+    if names:
+        text = (
+            f"the query keeps state between batches ({', '.join(names)}), and executors on other "
+            "machines have no folder in common to keep it in: run it in a pool whose master is "
+            "local[n], or write plain rows and sum them up in a later step"
+        )
+        raise SparkRefusal("config", text)
+
+
+def _build_result(
+    frame: DataFrame, writer: BatchWriter, ended_by: str, plan: StreamPlan
+) -> SparkResult:
+    schema = named_tables.build_arrow_schema(frame.schema)
+    rejected = {}
+    if plan.source.on_bad_row != "fail":
+        rejected = {plan.name: file_source.read_rejects(plan.home, plan.rejects)}
+    return SparkResult(
+        columns=schema.names,
+        types=table_schema.format_schema(schema),
+        written=writer.report,
+        checks=writer.checks,
+        rejected=rejected,
+        stream=StreamReport(totals=writer.totals, last_batch=writer.last_batch, ended_by=ended_by),
+    )
