@@ -1,4 +1,4 @@
-"""What `stream` of a Spark task says: when batches begin, what they hold, where they go on.
+"""What `follow` of a Spark task of mode `stream` says: when batches begin, and where they go on.
 
 Keys and values are checked here; templates inside of them are rendered before.
 """
@@ -19,6 +19,8 @@ TRIGGER_S_MAX = 3600.0
 # What each mode of an output lets a batch do: Spark calls it the output mode.
 OUTPUT_MODES = {"append": "append", "upsert": "update", "overwrite": "complete"}
 _FILES = 1000
+# Stands for what only the run will tell.
+_ANY_NAME = "unknown"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _KEYS = ("checkpoint", "trigger", "until", "input", "files_per_batch", "watermark")
 
@@ -51,16 +53,16 @@ class StreamOptions(Struct, frozen=True, kw_only=True):
 
 
 def parse_stream(fields: Any) -> StreamOptions:
-    """Read `stream` of a task; raises `StreamInvalid`."""
+    """Read `follow` of a task; raises `StreamInvalid`."""
     if not isinstance(fields, Mapping):
-        _refuse_value("stream is a mapping, as {checkpoint: orders, trigger: 10s}")
+        _refuse_value("mode stream needs follow: {checkpoint: orders, trigger: 10s}")
     unknown = sorted(str(name) for name in fields if name not in _KEYS)
     if unknown:
         hint = spelling.suggest_word(unknown[0], _KEYS) or f"use {', '.join(_KEYS)}"
-        _refuse_value(f"'{unknown[0]}' is no key of stream: {hint}")
+        _refuse_value(f"'{unknown[0]}' is no key of follow: {hint}")
     name = fields.get("checkpoint")
     if name is None:
-        _refuse_value("stream needs 'checkpoint': the name under which it goes on")
+        _refuse_value("follow needs 'checkpoint': the name under which it goes on")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         _refuse_value(
             f"checkpoint is a name of letters, digits, '_', '.' and '-', not {name!r:.60}"
@@ -77,6 +79,19 @@ def parse_stream(fields: Any) -> StreamOptions:
         files_per_batch=_parse_files(fields.get("files_per_batch")),
         watermark=_parse_watermark(fields.get("watermark")),
     )
+
+
+def check_written_out(fields: Mapping[str, Any]) -> None:
+    """Check what is written out, and leave the rest to the run; raises `StreamInvalid`."""
+    plain_fields = {name: item for name, item in fields.items() if not coercion.is_template(item)}
+    if "checkpoint" in fields:
+        plain_fields.setdefault("checkpoint", _ANY_NAME)
+    if "trigger" in fields and "trigger" not in plain_fields:
+        plain_fields["trigger"] = 0
+    watermark = plain_fields.get("watermark")
+    if isinstance(watermark, Mapping) and any(map(coercion.is_template, watermark.values())):
+        del plain_fields["watermark"]
+    parse_stream(plain_fields)
 
 
 def _parse_trigger(value: Any) -> float | None:

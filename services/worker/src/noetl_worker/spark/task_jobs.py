@@ -209,6 +209,7 @@ def _check_inputs(frames: Mapping[str, DataFrame], ask: SparkRequest) -> dict[st
 
 
 def build_scope(frames: Mapping[str, DataFrame], ask: SparkRequest) -> CheckScope:
+    """Return where the checks of a task run."""
     assert ask.now is not None, "a task whose rows are checked has a moment"
     return CheckScope(frames=frames, now=ask.now, is_trusted=ask.is_trusted)
 
@@ -301,7 +302,7 @@ def build_frame(
 
 
 def run_statements(session: SparkSession, ask: SparkRequest) -> DataFrame:
-
+    """Run the statements of a task over views that are there, and return the last one's rows."""
     *views, query = ask.statements
     for text in views:
         temporary_view = lexer.parse_temporary_view(text)
@@ -359,6 +360,7 @@ def _write_frame(
 
 
 def write_dataset(frame: DataFrame, target: DatasetTarget, scope: CheckScope | None) -> SparkResult:
+    """Check a frame, and write it into a dataset; raises as `run`."""
     checked = CheckedFrame(frame=frame, reports=[])
     expected = target.sink.expect
     try:

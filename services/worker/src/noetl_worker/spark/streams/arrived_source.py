@@ -65,6 +65,8 @@ class ArrivedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._log = ArrivalLog(stream_input.home, stream_input.arrivals)
         # The files of all steps up to a number.
         self._taken: tuple[int, dict[str, ArrivedFile]] | None = None
+        # The step that this reader has planned itself.
+        self._planned: int | None = None
         # Of a stream that ends with what is there now: these files alone.
         self._bound: frozenset[str] | None = None
 
@@ -107,12 +109,15 @@ class ArrivedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 else None,
             ),
         )
+        self._planned = number
         return {_STEP: number}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Spread the files of the steps after `start` over tasks."""
         numbers = range(int(start[_STEP]) + 1, int(end[_STEP]) + 1)
         files = [file for number in numbers for file in self._log.get_step(number).files]
+        if int(end[_STEP]) != self._planned:
+            self._note_changes(files)
         plan = self._stream_input.plan
         try:
             reader = FileReader(self._open_store(), plan.source, plan.format)
@@ -174,7 +179,9 @@ class ArrivedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Refuse a file that was written again after it was read: its new rows would be lost."""
         for file in files:
             before = taken.get(file.path)
-            if before is not None and before.size_bytes != file.size_bytes:
+            if before is None or before.size_bytes == file.size_bytes:
+                continue
+            if not self._log.has_reading(file):
                 address = self._stream_input.plan.address
                 shown_path = address.show_key(f"{address.base}{file.path}")
                 text = (
@@ -183,6 +190,14 @@ class ArrivedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     "into a new file, and each file whole, under another name until it is"
                 )
                 raise SparkRefusal("validation", text)
+
+    def _note_changes(self, files: list[ArrivedFile]) -> None:
+        """Note which files of a batch that is read again were repaired since it was planned."""
+        size_by_path = {file.path: file.size_bytes for file in self._list_files()}
+        for file in files:
+            size_bytes = size_by_path.get(file.path, file.size_bytes)
+            if size_bytes != file.size_bytes:
+                self._log.put_reading(msgspec.structs.replace(file, size_bytes=size_bytes))
 
     def _open_store(self) -> OpenStore:
         stream_input = self._stream_input

@@ -1,6 +1,7 @@
 """Writes the batches of a stream, each exactly once; Spark calls it for one after another."""
 
 import asyncio
+import math
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -145,7 +146,8 @@ class BatchWriter:
 def _read_rate(figures: Any, name: str) -> float:
     """Return a rate, 0 where Spark has none yet."""
     value = figures.get(name) if figures else None
-    return round(float(value), 1) if isinstance(value, int | float) and value == value else 0.0
+    is_finite = isinstance(value, int | float) and math.isfinite(value)
+    return round(float(value), 1) if is_finite else 0.0
 
 
 def _read_batch_s(figures: Any) -> float:

@@ -66,7 +66,7 @@ class CheckpointFolder:
             text = (
                 f"another run has taken over the checkpoint and its batch {batch}: a checkpoint "
                 "serves one stream at a time, so end one of the two, or give it another "
-                "stream.checkpoint"
+                "follow.checkpoint"
             )
             raise SparkRefusal("file_conflict", text)
 

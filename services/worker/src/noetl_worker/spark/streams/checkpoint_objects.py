@@ -2,9 +2,10 @@
 
 | name | holds |
 |---|---|
-| `streams/<name>/head` | what the stream was begun with, and a token that its commits are named by |
+| `streams/<name>/head` | what the stream was begun with, and a token that names its commits |
 | `streams/<name>/arrivals/<n>` | the files that the n-th step of the source has taken up |
-| `streams/<name>/versions/<n>` | the files of Spark's own checkpoint: 2b before batch b is written, 2b + 1 after it |
+| `streams/<name>/arrivals/read/<digest>` | a file that was repaired before it was read |
+| `streams/<name>/versions/<n>` | Spark's own files: 2b before batch b is written, 2b + 1 after |
 
 Who writes a version that somebody else has written differently has lost the checkpoint to them, and
 ends before it writes rows.
@@ -169,7 +170,7 @@ class ArrivalLog:
         if step is None:
             text = (
                 f"step {number} of the stream's source is gone from the payload store "
-                f"({self._name_step(number)}): begin anew with another stream.checkpoint"
+                f"({self._name_step(number)}): begin anew with another follow.checkpoint"
             )
             raise SparkRefusal("reference_not_available", text)
         return step
@@ -182,6 +183,26 @@ class ArrivalLog:
             lambda payloads: payloads.put_named(self._name_step(number), data, **self._owner),
         )
         return arrivals if before is None else codec.decode_as(before, Arrivals)
+
+    def put_reading(self, file: ArrivedFile) -> None:
+        """Note that a file is read as it is now, not as it was when it was taken up."""
+        data = codec.encode_json(file)
+        store_access.run_with_store(
+            self._home,
+            lambda payloads: payloads.put_named(self._name_reading(file), data, **self._owner),
+        )
+
+    def has_reading(self, file: ArrivedFile) -> bool:
+        """Tell whether a file was read as it is now."""
+        data = store_access.run_with_store(
+            self._home,
+            lambda payloads: payloads.find_named(self._name_reading(file), **self._owner),
+        )
+        return data is not None
+
+    def _name_reading(self, file: ArrivedFile) -> str:
+        text = f"{file.path}\n{file.size_bytes}"
+        return f"{self._prefix}/read/{codec.digest_hex(text.encode())}"
 
     def read_taken(self, last: int) -> dict[str, ArrivedFile]:
         """Return every file that steps up to `last` have taken up, by its path."""

@@ -64,7 +64,7 @@ def _check_places(head: StreamHead, source: str, target: str, plan: StreamPlan) 
     if changes:
         text = (
             f"the stream of checkpoint '{plan.options.checkpoint}' {' and '.join(changes)}: give "
-            "a stream between other places another stream.checkpoint"
+            "a stream between other places another follow.checkpoint"
         )
         raise SparkRefusal("validation", text)
 

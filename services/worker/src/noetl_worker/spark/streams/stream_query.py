@@ -175,7 +175,7 @@ def _check_query(version: CheckpointVersion, query: str, plan: StreamPlan) -> No
         f"the query has changed since checkpoint '{plan.options.checkpoint}' was written (its SQL, "
         "params, watermark, output.mode, or the columns of its input), and it keeps state "
         "between batches that only the old one can use: give the changed stream another "
-        "stream.checkpoint"
+        "follow.checkpoint"
     )
     raise SparkRefusal("validation", text)
 
@@ -218,7 +218,7 @@ def _build_frame(
         if watermark.column not in arrived.columns:
             known = ", ".join(arrived.columns[:20])
             text = (
-                f"stream.watermark names '{watermark.column}', which is no column of input "
+                f"follow.watermark names '{watermark.column}', which is no column of input "
                 f"'{plan.name}': it has {known}"
             )
             raise SparkRefusal("validation", text)

@@ -17,7 +17,7 @@ from noetl_worker.spark.task_request import SparkRequest, SparkResult
 from noetl_worker.tools.calls.call import Call, is_organization_name
 from noetl_worker.tools.spark.spark_inputs import SparkInputReader
 
-_STREAM, _BATCH = "stream", "batch"
+_BATCH = "batch"
 
 
 def parse_mode(call: Call) -> StreamOptions | None:
@@ -25,10 +25,10 @@ def parse_mode(call: Call) -> StreamOptions | None:
     mode = call.fields.get("mode") or _BATCH
     if mode not in streams.MODES:
         raise _build_invalid_failure(f"mode is {mode!r:.40}: use {' or '.join(streams.MODES)}")
-    fields = call.fields.get("stream")
+    fields = call.fields.get("follow")
     if mode == _BATCH:
         if fields is not None:
-            raise _build_invalid_failure("'stream' belongs to mode: stream")
+            raise _build_invalid_failure("'follow' belongs to mode: stream")
         return None
     try:
         return streams.parse_stream(fields)
@@ -43,9 +43,9 @@ def name_arriving_input(inputs: Any, options: StreamOptions) -> str:
         return names[0]
     if options.input not in names:
         text = (
-            f"stream.input names the input that arrives, one of {', '.join(names) or 'inputs'}"
+            f"follow.input names the input that arrives, one of {', '.join(names) or 'inputs'}"
             if options.input is None
-            else f"stream.input names '{options.input}', and the inputs are {', '.join(names)}"
+            else f"follow.input names '{options.input}', and the inputs are {', '.join(names)}"
         )
         raise _build_invalid_failure(text)
     return str(options.input)
@@ -135,7 +135,8 @@ def tell_with_stream(
 def build_streamed(result: SparkResult, ask: SparkRequest) -> dict[str, Any]:
     """Say what the batches of a task have written; the rows themselves are there."""
     report = result.stream
-    assert report is not None and ask.stream is not None, "the caller has looked"
+    assert report is not None, "the caller has looked"
+    assert ask.stream is not None, "the task was one of mode stream"
     raw: dict[str, Any] = {
         "rows": [],
         "row_count": report.totals.rows,
