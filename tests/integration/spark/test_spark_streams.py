@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -115,6 +116,16 @@ async def failed(worker: Bench, call: Call) -> Any:
     return outcome.error
 
 
+async def fail_at(plan: str, worker: Bench, call: Call) -> None:
+    """Run a call that ends at a failpoint."""
+    failpoints.arm_plan(failpoints.parse_plan(plan))
+    try:
+        with pytest.raises(failpoints.FailpointError):
+            await worker.tools.run(call)
+    finally:
+        failpoints.arm_plan(None)
+
+
 async def test_files_that_arrive_while_it_runs_are_read_until_it_is_cancelled(
     worker: Bench, s3: S3Server, bucket: S3Store, folder: str
 ) -> None:
@@ -128,13 +139,13 @@ async def test_files_that_arrive_while_it_runs_are_read_until_it_is_cancelled(
     call = structs.replace(stream_call(s3, folder, follow=follow), tell_progress=tell)
     running = asyncio.ensure_future(worker.tools.run(call))
 
-    def rows_told() -> int:
-        return max((item.stream.rows for item in told if item.stream), default=0)
+    async def has_told(rows: int) -> bool:
+        return any(item.stream and item.stream.rows == rows for item in told)
 
-    await eventually(lambda: rows_told() == 10)
+    await eventually(partial(has_told, 10))
     put_rows(bucket, folder, "b", range(10, 20))
     put_rows(bucket, folder, "c", range(20, 30))
-    await eventually(lambda: rows_told() == 30)
+    await eventually(partial(has_told, 30))
     latest = told[-1].stream
     assert latest is not None
     assert (latest.batch, latest.files, latest.files_behind) == (2, 3, 0)
@@ -171,12 +182,7 @@ async def test_a_batch_that_is_repeated_commits_once(
     follow = {"checkpoint": folder.replace("/", "-"), "files_per_batch": 1}
     for number in range(4):
         put_rows(bucket, folder, f"f{number}", range(number * 5, number * 5 + 5))
-    failpoints.arm_plan(failpoints.parse_plan(f"{point}:error@2"))
-    try:
-        error = await failed(worker, stream_call(s3, folder, follow=follow, sink=sink))
-    finally:
-        failpoints.arm_plan(None)
-    assert point in error.message
+    await fail_at(f"{point}:error@2", worker, stream_call(s3, folder, follow=follow, sink=sink))
     # What arrives in between belongs to a later batch.
     put_rows(bucket, folder, "f1a", range(20, 25))
     done = await answered(worker, stream_call(s3, folder, follow=follow, sink=sink))
@@ -214,11 +220,7 @@ async def test_sums_go_on_from_the_state_of_the_run_before(
         {"odd": 1, "total": 50, "n": 5},
     ]
     put_rows(bucket, folder, "b", range(10, 14))
-    failpoints.arm_plan(failpoints.parse_plan("worker.batch.written:error"))
-    try:
-        await failed(worker, stream_call(s3, folder, **fields))
-    finally:
-        failpoints.arm_plan(None)
+    await fail_at("worker.batch.written:error", worker, stream_call(s3, folder, **fields))
     put_rows(bucket, folder, "c", range(14, 15))
     await answered(worker, stream_call(s3, folder, **fields))
     assert await read_totals() == [

@@ -25,6 +25,8 @@ def build_pin_name(execution_id: ExecutionId, *, uri: str, auth: str) -> str:
     return f"{SCRIPTS}/{execution_id}/{digest}"
 
 
+# Checkpoints of streams: they outlive executions, and of their versions the last one stays.
+STREAMS = "streams"
 REJECTS = "rejects"
 
 

@@ -75,10 +75,12 @@ def _check_arriving(reading: DocumentReader, task: Task, follow: Any, path: Path
         text = f"follow.input names the input that arrives, one of {', '.join(map(str, inputs))}"
         reading.report_problem("E104", (*path, "follow"), text)
         return
-    source = inputs[name]
-    if is_template(source):
-        return
-    place = (*path, "inputs", name)
+    if not is_template(inputs[name]):
+        _check_source(reading, inputs[name], (*path, "inputs", name))
+
+
+def _check_source(reading: DocumentReader, source: Any, place: Path) -> None:
+    """Report an input whose rows cannot arrive, as far as it is written out."""
     at = source.get("path") if isinstance(source, dict) else None
     if at is None:
         text = (

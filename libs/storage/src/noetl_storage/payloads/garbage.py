@@ -8,6 +8,7 @@
 | `scripts/<execution>/…` | the same |
 | `slices/<digest>` | once the content that they cut is gone |
 | `artifacts/<name>/versions/<n>` | once a later version stands |
+| `streams/<name>/versions/<n>` | the same |
 
 Everything else stays: credentials, tables, and all objects that a later release adds.
 """
@@ -19,7 +20,7 @@ from itertools import groupby
 from msgspec import Struct
 
 from noetl_contracts.log_chunks import LOGS
-from noetl_contracts.transient_objects import REJECTS, SCRIPTS, WAVES
+from noetl_contracts.transient_objects import REJECTS, SCRIPTS, STREAMS, WAVES
 from noetl_storage.payloads import payload_references
 from noetl_storage.ports.payload_ports import (
     Owner,
@@ -48,9 +49,7 @@ async def list_named_garbage(
     garbage: list[StoredObject] = []
     versions: list[StoredObject] = []
     async for page in shelf.iterate_objects(owner):
-        versions += [
-            stored_object for stored_object in page if _get_kind(stored_object) == ARTIFACTS
-        ]
+        versions += [stored_object for stored_object in page if _is_version(stored_object)]
         old = [item for item in page if item.modified_at < before]
         garbage += [item for item in old if _get_kind(item) == WAVES]
         garbage += await _list_unknown_executions(owner, old, references)
@@ -94,6 +93,12 @@ def _list_older_versions(versions: list[StoredObject]) -> list[StoredObject]:
     for _, group in groupby(ordered, key=lambda one: one.name.rpartition(_VERSIONS)[0]):
         stored_objects += list(group)[:-1]
     return stored_objects
+
+
+def _is_version(stored_object: StoredObject) -> bool:
+    """Tell whether an object is a version of an artifact, or of a stream's checkpoint."""
+    kind = _get_kind(stored_object)
+    return kind == ARTIFACTS or (kind == STREAMS and _VERSIONS in stored_object.name)
 
 
 def _is_identity(text: str) -> bool:

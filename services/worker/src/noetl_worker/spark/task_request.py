@@ -11,10 +11,10 @@ from noetl_contracts.payloads import PayloadRef
 from noetl_playbook.model.expectations import Expectations
 from noetl_worker.datasets.csv_rows import Rejects
 from noetl_worker.datasets.sink_report import SinkReport
-from noetl_worker.spark.streams.stream_request import StreamPlan, StreamReport
 from noetl_worker.spark.tables.dataset_plans import DatasetTarget, FileInput
 from noetl_worker.spark.tables.part_writer import PartManifest, WritePlan
 from noetl_worker.spark.tables.store_access import StoreAddress
+from noetl_worker.spark.tables.stream_plans import StreamPlan, StreamReport
 
 # Settings of Spark that a task may set; the deployment sets all others.
 CONF_ALLOWED = (

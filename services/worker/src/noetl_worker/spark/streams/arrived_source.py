@@ -1,6 +1,6 @@
 """Files that arrive as a streaming source of Spark; an offset is the number of a step.
 
-A step lists the files that it takes up, and is written once before Spark hears of it: whoever asks
+A step lists the files that it takes up, and is written once before Spark hears of it. Who asks
 again, after any end, is given the same files.
 """
 
@@ -30,11 +30,11 @@ from noetl_worker.spark.streams.checkpoint_objects import (
     Arrivals,
     ArrivedFile,
 )
-from noetl_worker.spark.streams.stream_request import StreamInput
 from noetl_worker.spark.tables import file_source
 from noetl_worker.spark.tables.dataset_plans import FileInput
 from noetl_worker.spark.tables.file_source import FilePieceReader, PiecesPartition
 from noetl_worker.spark.tables.store_access import SparkRefusal
+from noetl_worker.spark.tables.stream_plans import StreamInput
 
 NAME = "noetl_arrivals"
 _STEP = "step"
@@ -96,21 +96,25 @@ class ArrivedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             new_files = [file for file in new_files if file.path in self._bound]
         if not new_files:
             return start
-        count = self._stream_input.files_per_batch
+        # What is gone cannot be taken up again.
         present = {file.path for file in files}
-        self._log.put_step(
-            number,
-            Arrivals(
-                files=new_files[:count],
-                waiting=len(new_files[count:]),
-                # What is gone cannot be taken up again.
-                earlier=[file for file in taken.values() if file.path in present]
-                if number % ARRIVALS_WHOLE_EVERY == 0
-                else None,
-            ),
-        )
-        self._planned = number
+        earlier = [file for file in taken.values() if file.path in present]
+        self._plan_step(number, new_files, earlier)
         return {_STEP: number}
+
+    def _plan_step(
+        self, number: int, new_files: list[ArrivedFile], earlier: list[ArrivedFile]
+    ) -> None:
+        """Write a step of the first new files."""
+        count = self._stream_input.files_per_batch
+        is_whole = number % ARRIVALS_WHOLE_EVERY == 0
+        arrivals = Arrivals(
+            files=new_files[:count],
+            waiting=len(new_files[count:]),
+            earlier=earlier if is_whole else None,
+        )
+        self._log.put_step(number, arrivals)
+        self._planned = number
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Spread the files of the steps after `start` over tasks."""

@@ -3,25 +3,27 @@
 import asyncio
 import math
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from msgspec import structs
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from noetl_chassis import failpoints, identity
 from noetl_chassis.failpoints import Failpoint
+from noetl_chassis.observability import instruments, names
 from noetl_contracts.commands.task_metrics import StreamProgress
 from noetl_worker.datasets import file_sink
 from noetl_worker.datasets.sink_report import SinkReport
 from noetl_worker.spark import task_jobs
 from noetl_worker.spark.streams import arrived_source
 from noetl_worker.spark.streams.checkpoint_folder import CheckpointFolder
-from noetl_worker.spark.streams.checkpoint_objects import ArrivalLog, StreamHead
-from noetl_worker.spark.streams.stream_request import StreamTotals, StreamWatch
-from noetl_worker.spark.task_request import SparkRequest
+from noetl_worker.spark.streams.stream_head import OpenCheckpoint
+from noetl_worker.spark.tables.stream_plans import StreamWatch
+from noetl_worker.spark.task_request import SparkRequest, SparkResult
 
 
 class BatchWriter:
@@ -31,28 +33,26 @@ class BatchWriter:
         self,
         *,
         ask: SparkRequest,
-        head: StreamHead,
+        checkpoint: OpenCheckpoint,
         folder: CheckpointFolder,
         watch: StreamWatch,
         group: str,
         frames: Mapping[str, DataFrame],
-        arrivals: ArrivalLog,
-        totals: StreamTotals,
     ) -> None:
         assert ask.target is not None, "the tool has described it"
         self._ask = ask
         self._target = ask.target
-        self._head = head
+        self._head = checkpoint.head
         self._folder = folder
         self._watch = watch
         self._group = group
         self._frames = frames
-        self._arrivals = arrivals
+        self._arrivals = checkpoint.objects.open_arrivals()
         # Held while a batch is written.
         self._writing = threading.Lock()
         self._step: int | None = None
         self._waiting = 0
-        self.totals = totals
+        self.totals = checkpoint.totals
         self.problem: Exception | None = None
         self.report: SinkReport | None = None
         self.checks: list[Any] = []
@@ -79,13 +79,31 @@ class BatchWriter:
             yield
 
     def _write_once(self, frame: DataFrame, batch: int) -> None:
+        began_at = time.monotonic()
         # So that progress shows the jobs of the batch, and a cancelled task ends them.
         frame.sparkSession.sparkContext.setJobGroup(
             self._group, f"{self._ask.step} batch {batch}", interruptOnCancel=True
         )
         self._folder.store_begin(batch, self.totals)
-        asyncio.run(failpoints.pass_failpoint(Failpoint.WORKER_BATCH_BEGUN))
-        files = self._count_files(batch)
+        _pass_failpoint(Failpoint.WORKER_BATCH_BEGUN)
+        result = self._write_rows(frame, batch)
+        report = result.written
+        assert report is not None, "a dataset was written"
+        _pass_failpoint(Failpoint.WORKER_BATCH_WRITTEN)
+        if report.is_repeated:
+            # State goes on from the rows of a batch, though they are written already.
+            frame.write.format("noop").mode("overwrite").save()
+        self.report, self.checks, self.last_batch = report, list(result.checks), batch
+        self.totals = structs.replace(
+            self.totals,
+            batches=self.totals.batches + 1,
+            files=self.totals.files + self._count_files(batch),
+            rows=self.totals.rows + report.row_count,
+        )
+        self._record_metrics(report, time.monotonic() - began_at)
+
+    def _write_rows(self, frame: DataFrame, batch: int) -> SparkResult:
+        """Write the rows of a batch under a name that no other batch has."""
         target = structs.replace(
             self._target,
             identity=file_sink.build_commit_identity(f"{self._head.token}/{batch}"),
@@ -94,20 +112,15 @@ class BatchWriter:
         scope = None
         if target.sink.expect is not None:
             scope = task_jobs.build_scope(self._frames, self._ask)
-        result = task_jobs.write_dataset(frame, target, scope)
-        report = result.written
-        assert report is not None, "a dataset was written"
-        asyncio.run(failpoints.pass_failpoint(Failpoint.WORKER_BATCH_WRITTEN))
-        if report.is_repeated:
-            # State goes on from the rows of a batch, though they are written already.
-            frame.write.format("noop").mode("overwrite").save()
-        self.report, self.checks, self.last_batch = report, list(result.checks), batch
-        self.totals = structs.replace(
-            self.totals,
-            batches=self.totals.batches + 1,
-            files=self.totals.files + files,
-            rows=self.totals.rows + report.row_count,
-        )
+        return task_jobs.write_dataset(frame, target, scope)
+
+    def _record_metrics(self, report: SinkReport, seconds: float) -> None:
+        assert self._ask.stream is not None, "the task is one of mode stream"
+        labels = {names.CHECKPOINT: self._ask.stream.options.checkpoint}
+        rows = 0 if report.is_repeated else report.row_count
+        instruments.add_to_counter(names.STREAM_ROWS, rows, labels=labels)
+        instruments.record_measurement(names.STREAM_BATCH_DURATION, seconds, labels=labels)
+        instruments.set_gauge(names.STREAM_FILES_BEHIND, self._waiting, labels=labels)
 
     def _count_files(self, batch: int) -> int:
         """Count the files of a batch, and those that waited when it began."""
@@ -143,13 +156,18 @@ class BatchWriter:
         )
 
 
+def _pass_failpoint(point: Failpoint) -> None:
+    """Pass a failpoint in a thread that has no event loop."""
+    asyncio.run(failpoints.pass_failpoint(point))
+
+
 def _read_rate(figures: Any, name: str) -> float:
     """Return a rate, 0 where Spark has none yet."""
-    value = figures.get(name) if figures else None
+    value: Any = figures.get(name) if figures else None
     is_finite = isinstance(value, int | float) and math.isfinite(value)
     return round(float(value), 1) if is_finite else 0.0
 
 
 def _read_batch_s(figures: Any) -> float:
-    durations = figures.get("durationMs") if figures else None
-    return round((durations or {}).get("triggerExecution", 0) / 1000, 3)
+    durations: Any = (figures.get("durationMs") if figures else None) or {}
+    return round(float(durations.get("triggerExecution", 0)) / 1000, 3)

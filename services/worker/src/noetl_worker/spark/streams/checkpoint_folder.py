@@ -7,19 +7,19 @@ batch are written anywhere, so that an attempt that comes after any end runs the
 import shutil
 from pathlib import Path
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from noetl_worker.spark.streams.checkpoint_objects import (
     CheckpointFile,
-    CheckpointObjects,
     CheckpointVersion,
 )
-from noetl_worker.spark.streams.stream_request import SourceColumns, StreamTotals
+from noetl_worker.spark.streams.stream_head import OpenCheckpoint
 from noetl_worker.spark.tables.store_access import SparkRefusal
+from noetl_worker.spark.tables.stream_plans import StreamTotals
 
 # Larger files are content of their own, which later versions name again.
 _INLINE_BYTES_MAX = 4096
-_OFFSETS, _COMMITS, _STATE = "offsets", "commits", "state"
+_OFFSETS, _COMMITS = "offsets", "commits"
 
 
 class _Stored(Struct, frozen=True):
@@ -33,13 +33,10 @@ class _Stored(Struct, frozen=True):
 class CheckpointFolder:
     """The folder of one attempt; methods block, and raise `SparkRefusal` and `OSError`."""
 
-    def __init__(
-        self, folder: Path, objects: CheckpointObjects, *, query: str, columns: SourceColumns
-    ) -> None:
+    def __init__(self, folder: Path, checkpoint: OpenCheckpoint) -> None:
         self._folder = folder
-        self._objects = objects
-        self._query = query
-        self._columns = columns
+        self._checkpoint = checkpoint
+        self._objects = checkpoint.objects
         self._stored: dict[str, _Stored] = {}
 
     @property
@@ -47,15 +44,17 @@ class CheckpointFolder:
         """Return where Spark finds it."""
         return self._folder.as_uri()
 
-    def restore(self, version: CheckpointVersion) -> None:
-        """Bring back the files of a version."""
-        for name, file in version.files.items():
+    def restore(self) -> None:
+        """Bring back the files of the latest version."""
+        latest = self._checkpoint.latest
+        for name, file in latest.files.items() if latest is not None else ():
             path = self._folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(
                 file.data if file.ref is None else self._objects.read_content(file.ref)
             )
-            self._stored[name] = _describe(path, file)
+            stat = path.stat()
+            self._stored[name] = _Stored(stat.st_size, stat.st_mtime_ns, file)
 
     def store_begin(self, batch: int, totals: StreamTotals) -> None:
         """Store what a batch will read, before it is written; raises where another run has."""
@@ -95,7 +94,11 @@ class CheckpointFolder:
             if stored_file is not None:
                 files[name] = stored_file
         return CheckpointVersion(
-            batch=batch, query=self._query, columns=self._columns, totals=totals, files=files
+            batch=batch,
+            query=self._checkpoint.query,
+            columns=self._checkpoint.columns,
+            totals=totals,
+            files=files,
         )
 
     def _store_file(self, name: str, path: Path) -> CheckpointFile | None:
@@ -119,20 +122,3 @@ class CheckpointFolder:
         )
         self._stored[name] = _Stored(stat.st_size, stat.st_mtime_ns, file)
         return file
-
-
-def keeps_state(version: CheckpointVersion) -> bool:
-    """Tell whether batches need what earlier ones have kept, as sums and windows do."""
-    return any(name.startswith(f"{_STATE}/") for name in version.files)
-
-
-def take_totals(version: CheckpointVersion | None, empty: StreamTotals) -> StreamTotals:
-    """Return what this execution has done until a version; another one's is none of it."""
-    if version is None or version.totals.execution_id != empty.execution_id:
-        return empty
-    return structs.replace(version.totals)
-
-
-def _describe(path: Path, file: CheckpointFile) -> _Stored:
-    stat = path.stat()
-    return _Stored(stat.st_size, stat.st_mtime_ns, file)

@@ -18,9 +18,10 @@ from msgspec import Struct
 
 from noetl_contracts import codec
 from noetl_contracts.payloads import PayloadRef
-from noetl_worker.spark.streams.stream_request import STREAMS, SourceColumns, StreamTotals
+from noetl_contracts.transient_objects import STREAMS
 from noetl_worker.spark.tables import store_access
 from noetl_worker.spark.tables.store_access import SparkRefusal, StoreAddress
+from noetl_worker.spark.tables.stream_plans import SourceColumns, StreamTotals
 
 T = TypeVar("T", bound=Struct)
 
@@ -93,12 +94,16 @@ class CheckpointObjects:
         """Return what the names of the source's steps begin with."""
         return f"{self._prefix}/arrivals"
 
+    def open_arrivals(self) -> "ArrivalLog":
+        """Return the steps of the source."""
+        return ArrivalLog(self._home, self.arrivals_prefix)
+
     def find_head(self) -> StreamHead | None:
         """Return what the stream was begun with, None before it was."""
         return self._find(f"{self._prefix}/head", StreamHead)
 
     def create_head(self, head: StreamHead) -> StreamHead:
-        """Begin the stream; return the head of whoever has."""
+        """Begin the stream; return the head that is there then."""
         before = self._put(f"{self._prefix}/head", head)
         return head if before is None else codec.decode_as(before, StreamHead)
 
@@ -108,10 +113,6 @@ class CheckpointObjects:
             lambda payloads: payloads.list_names(f"{self._prefix}/versions/", **self._owner)
         )
         return self._find(max(names), CheckpointVersion) if names else None
-
-    def find_version(self, number: int) -> CheckpointVersion | None:
-        """Return a version, or None."""
-        return self._find(self._name_version(number), CheckpointVersion)
 
     def put_version(self, number: int, version: CheckpointVersion) -> CheckpointVersion | None:
         """Write a version; return the one that was there before, if there was one."""
@@ -139,7 +140,10 @@ class CheckpointObjects:
 
     def _put(self, name: str, value: Struct) -> bytes | None:
         data = codec.encode_json(value)
-        return self._run(lambda payloads: payloads.put_named(name, data, **self._owner))
+        before: bytes | None = self._run(
+            lambda payloads: payloads.put_named(name, data, **self._owner)
+        )
+        return before
 
     def _run(self, work: Callable[[Any], Awaitable[Any]]) -> Any:
         return store_access.run_with_store(self._home, work)

@@ -1,5 +1,6 @@
 """Runs a query over files that arrive: started, watched, and ended; loaded when Spark is."""
 
+import logging
 import math
 import tempfile
 import time
@@ -10,43 +11,37 @@ from pathlib import Path
 from msgspec import Struct
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
-from noetl_contracts import codec
 from noetl_playbook.model.streams import OUTPUT_MODES
 from noetl_storage.arrow import table_schema
 from noetl_worker.datasets.read_plan import ReadPlan
 from noetl_worker.spark import shared_session, sql_checks, task_jobs
 from noetl_worker.spark.partition_jobs import parallelism
-from noetl_worker.spark.streams import arrived_source, checkpoint_folder, stream_head
+from noetl_worker.spark.streams import arrived_source, stream_head
 from noetl_worker.spark.streams.arrived_source import ArrivedSource
 from noetl_worker.spark.streams.batch_writer import BatchWriter
 from noetl_worker.spark.streams.checkpoint_folder import CheckpointFolder
-from noetl_worker.spark.streams.checkpoint_objects import (
-    ArrivalLog,
-    CheckpointObjects,
-    CheckpointVersion,
-)
-from noetl_worker.spark.streams.stream_request import (
-    SourceColumns,
+from noetl_worker.spark.streams.stream_head import OpenCheckpoint
+from noetl_worker.spark.tables import file_source, named_tables
+from noetl_worker.spark.tables.store_access import SparkRefusal
+from noetl_worker.spark.tables.stream_plans import (
     StreamInput,
     StreamPlan,
     StreamReport,
-    StreamTotals,
     StreamWatch,
 )
-from noetl_worker.spark.tables import file_source, named_tables
-from noetl_worker.spark.tables.store_access import SparkRefusal
 from noetl_worker.spark.task_request import Input, QueryInput, SparkRequest, SparkResult
 
 # Between two looks at a query that runs.
-_LOOK_S = 0.5
+_LOOK_S = 1
 # Of Spark's own checkpoint the last batches are enough: the files of a version are few.
 _CONF = {
     "spark.sql.streaming.minBatchesToRetain": "2",
     "spark.sql.streaming.numRecentProgressUpdates": "2",
     "spark.sql.streaming.metricsEnabled": "false",
 }
+_CALLBACK_LOGGER = "py4j.clientserver"
 # Operators of a streaming query that keep state between batches.
 _STATEFUL = frozenset({"Aggregate", "Deduplicate", "Distinct", "GlobalLimit", "Window"})
 
@@ -70,32 +65,16 @@ def run_stream(base: SparkSession, ask: SparkRequest, watch: StreamWatch) -> Spa
         )
         raise SparkRefusal("config", text)
     group = base.sparkContext.getLocalProperty(shared_session.GROUP) or ""
-    objects = CheckpointObjects(plan.home, plan.options.checkpoint)
-    latest = objects.find_latest()
-    head, columns = stream_head.open_head(objects, latest, ask, plan)
-    query = _digest_query(ask, plan, columns)
-    if latest is not None:
-        _check_query(latest, query, plan)
+    checkpoint = stream_head.open_checkpoint(ask, plan)
     session = task_jobs.open_session(base, {**_CONF, **ask.conf})
     session.dataSource.register(ArrivedSource)
-    folder = CheckpointFolder(_make_folder(session), objects, query=query, columns=columns)
+    folder = CheckpointFolder(_make_folder(session), checkpoint)
     try:
-        if latest is not None:
-            folder.restore(latest)
-        stream_input = _build_input(session, objects, plan, columns)
-        frame, statics = _build_frame(session, ask, plan, stream_input)
+        folder.restore()
+        frame, statics = _build_frame(session, ask, plan, checkpoint)
         _check_state(frame, plan)
         writer = BatchWriter(
-            ask=ask,
-            head=head,
-            folder=folder,
-            watch=watch,
-            group=group,
-            frames=statics,
-            arrivals=ArrivalLog(plan.home, objects.arrivals_prefix),
-            totals=checkpoint_folder.take_totals(
-                latest, StreamTotals(execution_id=plan.execution_id)
-            ),
+            ask=ask, folder=folder, watch=watch, group=group, frames=statics, checkpoint=checkpoint
         )
         ended_by = _run_query(_Query(frame=frame, folder=folder, writer=writer), plan, watch)
         return _build_result(frame, writer, ended_by, plan)
@@ -105,22 +84,12 @@ def run_stream(base: SparkSession, ask: SparkRequest, watch: StreamWatch) -> Spa
 
 def _run_query(query: _Query, plan: StreamPlan, watch: StreamWatch) -> str:
     """Run the query until it ends; return what has ended it."""
-    options, writer = plan.options, query.writer
-    sink_mode = writer.sink_mode
-    starter = (
-        query.frame.writeStream.outputMode(OUTPUT_MODES[sink_mode])
-        .option("checkpointLocation", query.folder.url)
-        .foreachBatch(writer.write_batch)
-    )
-    if options.trigger_s is None:
-        starter = starter.trigger(availableNow=True)
-    else:
-        starter = starter.trigger(
-            processingTime=f"{math.ceil(options.trigger_s * 1000)} milliseconds"
-        )
-    running = starter.start()
+    # It tells every batch that failed, with its trace, beside the error of the task.
+    logging.getLogger(_CALLBACK_LOGGER).disabled = True
+    writer = query.writer
+    running = _start_query(query, plan.options.trigger_s)
     try:
-        ended_by = _await_end(running, writer, watch, options.until_s)
+        ended_by = _await_end(running, writer, watch, plan.options.until_s)
     except Exception as problem:
         # What a batch of ours has raised says more than what Spark makes of it.
         if writer.problem is not None:
@@ -130,6 +99,17 @@ def _run_query(query: _Query, plan: StreamPlan, watch: StreamWatch) -> str:
         _stop_query(running)
     writer.store_end()
     return ended_by
+
+
+def _start_query(query: _Query, trigger_s: float | None) -> StreamingQuery:
+    starter = (
+        query.frame.writeStream.outputMode(OUTPUT_MODES[query.writer.sink_mode])
+        .option("checkpointLocation", query.folder.url)
+        .foreachBatch(query.writer.write_batch)
+    )
+    if trigger_s is None:
+        return starter.trigger(availableNow=True).start()
+    return starter.trigger(processingTime=f"{math.ceil(trigger_s * 1000)} milliseconds").start()
 
 
 def _await_end(
@@ -154,32 +134,6 @@ def _stop_query(running: StreamingQuery) -> None:
         running.stop()
 
 
-def _digest_query(ask: SparkRequest, plan: StreamPlan, columns: SourceColumns) -> str:
-    """Fingerprint what decides what is kept between batches."""
-    assert ask.target is not None, "the tool has described it"
-    about = {
-        "statements": ask.statements,
-        "params": ask.params,
-        "watermark": plan.options.watermark,
-        "mode": ask.target.sink.mode,
-        "columns": columns.schema,
-    }
-    return codec.digest_hex(codec.encode_canonical(codec.to_builtins(about)))
-
-
-def _check_query(version: CheckpointVersion, query: str, plan: StreamPlan) -> None:
-    """Refuse another query over what an earlier one has kept; raises `SparkRefusal`."""
-    if version.query == query or not checkpoint_folder.keeps_state(version):
-        return
-    text = (
-        f"the query has changed since checkpoint '{plan.options.checkpoint}' was written (its SQL, "
-        "params, watermark, output.mode, or the columns of its input), and it keeps state "
-        "between batches that only the old one can use: give the changed stream another "
-        "follow.checkpoint"
-    )
-    raise SparkRefusal("validation", text)
-
-
 def _make_folder(session: SparkSession) -> Path:
     """Make the folder of this attempt in Spark's own scratch folder."""
     scratch = session.sparkContext.getConf().get("spark.local.dir") or tempfile.gettempdir()
@@ -187,18 +141,18 @@ def _make_folder(session: SparkSession) -> Path:
 
 
 def _build_input(
-    session: SparkSession, objects: CheckpointObjects, plan: StreamPlan, columns: SourceColumns
+    session: SparkSession, plan: StreamPlan, checkpoint: OpenCheckpoint
 ) -> StreamInput:
     return StreamInput(
         home=plan.home,
         plan=ReadPlan(
             address=plan.address,
             source=plan.source,
-            format=columns.format,
-            schema=columns.schema,
+            format=checkpoint.columns.format,
+            schema=checkpoint.columns.schema,
             pieces=[],
         ),
-        arrivals=objects.arrivals_prefix,
+        arrivals=checkpoint.objects.arrivals_prefix,
         rejects=plan.rejects,
         tasks=max(1, parallelism(session)),
         files_per_batch=plan.options.files_per_batch,
@@ -206,25 +160,14 @@ def _build_input(
 
 
 def _build_frame(
-    session: SparkSession, ask: SparkRequest, plan: StreamPlan, stream_input: StreamInput
+    session: SparkSession, ask: SparkRequest, plan: StreamPlan, checkpoint: OpenCheckpoint
 ) -> tuple[DataFrame, Mapping[str, DataFrame]]:
     """Build the query over the input that arrives; return it, and the inputs that do not."""
     others = {name: item for name, item in ask.inputs.items() if name != plan.name}
     statics = _read_statics(session, others, ask)
-    source = arrived_source.encode_input(stream_input)
+    source = arrived_source.encode_input(_build_input(session, plan, checkpoint))
     arrived = session.readStream.format(arrived_source.NAME).options(source=source).load()
-    watermark = plan.options.watermark
-    if watermark is not None:
-        if watermark.column not in arrived.columns:
-            known = ", ".join(arrived.columns[:20])
-            text = (
-                f"follow.watermark names '{watermark.column}', which is no column of input "
-                f"'{plan.name}': it has {known}"
-            )
-            raise SparkRefusal("validation", text)
-        arrived = arrived.withWatermark(
-            watermark.column, f"{math.ceil(watermark.delay_s * 1000)} milliseconds"
-        )
+    arrived = _set_watermark(arrived, plan)
     for name, static in {**statics, plan.name: arrived}.items():
         static.createOrReplaceTempView(name)
     frame = task_jobs.run_statements(session, ask)
@@ -232,6 +175,22 @@ def _build_frame(
         text = f"the SQL does not read input '{plan.name}', which is the one that arrives"
         raise SparkRefusal("validation", text)
     return frame, statics
+
+
+def _set_watermark(arrived: DataFrame, plan: StreamPlan) -> DataFrame:
+    """Say how late rows may come; raises `SparkRefusal` for a column that is not there."""
+    watermark = plan.options.watermark
+    if watermark is None:
+        return arrived
+    if watermark.column not in arrived.columns:
+        text = (
+            f"follow.watermark names '{watermark.column}', which is no column of input "
+            f"'{plan.name}': it has {', '.join(arrived.columns[:20])}"
+        )
+        raise SparkRefusal("validation", text)
+    return arrived.withWatermark(
+        watermark.column, f"{math.ceil(watermark.delay_s * 1000)} milliseconds"
+    )
 
 
 def _read_statics(

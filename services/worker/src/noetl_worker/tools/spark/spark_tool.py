@@ -30,10 +30,10 @@ from noetl_worker.spark import job_loader
 from noetl_worker.spark.code_call import CodeFailed
 from noetl_worker.spark.driver_output import DriverOutput, shared_lines
 from noetl_worker.spark.session import SharedSparkSession
-from noetl_worker.spark.streams.stream_request import StreamPlan, StreamWatch
 from noetl_worker.spark.tables import part_writer
 from noetl_worker.spark.tables.part_writer import Format, PartManifest, WritePlan
 from noetl_worker.spark.tables.store_access import StoreAddress
+from noetl_worker.spark.tables.stream_plans import StreamPlan, StreamWatch
 from noetl_worker.spark.task_request import CONF_ALLOWED, SparkRequest, SparkResult
 from noetl_worker.sql import lexer
 from noetl_worker.tools.calls.call import Call, Outcome, RowSink
@@ -206,7 +206,7 @@ class SparkTool:
         code, statements = await self._load_source(call)
         home = self.build_store_address(call)
         stream = await self._describe_stream(call, home)
-        inputs = fields.get("inputs")
+        inputs: Any = fields.get("inputs")
         if stream is not None:
             inputs = {name: item for name, item in inputs.items() if str(name) != stream.name}
         return SparkRequest(

@@ -11,8 +11,8 @@ from noetl_contracts.transient_objects import build_rejects_name
 from noetl_playbook.model import datasets, streams
 from noetl_playbook.model.streams import StreamInvalid, StreamOptions
 from noetl_worker.domain.failures import ToolFailure, build_error
-from noetl_worker.spark.streams.stream_request import StreamPlan, StreamWatch
 from noetl_worker.spark.tables.store_access import StoreAddress
+from noetl_worker.spark.tables.stream_plans import StreamPlan, StreamWatch
 from noetl_worker.spark.task_request import SparkRequest, SparkResult
 from noetl_worker.tools.calls.call import Call, is_organization_name
 from noetl_worker.tools.spark.spark_inputs import SparkInputReader

@@ -12,9 +12,6 @@ from noetl_worker.datasets.address import DatasetAddress
 from noetl_worker.datasets.read_plan import ReadPlan
 from noetl_worker.spark.tables.store_access import StoreAddress
 
-# Where the objects of a checkpoint are: `streams/<name>/...` of the payload store.
-STREAMS = "streams"
-
 
 class SourceColumns(Struct, frozen=True, kw_only=True):
     """The format and the columns that a stream reads; `described` is the digest of its input.
