@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 from tests.e2e.command_line import CommandLine
 from tests.support.servers import wait_until
-from tests.support.stack import PATIENCE_S, Stack
+from tests.support.stack import Stack
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
-FILES, ROWS = 8, 50
+# Each kill costs the start of another Spark session.
+SESSIONS_S = 400.0
+
+FILES, ROWS = 5, 50
 STREAM = """\
 workflow:
   - step: follow
@@ -75,11 +78,16 @@ def test_a_killed_worker_loses_no_row_of_a_stream_and_repeats_none(
     for commits in (1, 3):
         wait_until(
             lambda least=commits: out.exists() and len(list(out.iterdir())) >= least,
-            timeout_s=PATIENCE_S,
+            timeout_s=SESSIONS_S,
             what=f"{commits} batches are written",
         )
         stack.kill("worker-1")
-    shown = command_line.wait_for(execution_id, "COMPLETED")
+    wait_until(
+        lambda: command_line.status(execution_id)["status"] == "COMPLETED",
+        timeout_s=SESSIONS_S,
+        what="the stream ends",
+    )
+    shown = command_line.status(execution_id)
     assert "command.reissued" in command_line.kinds(execution_id)
     variables = shown["variables"]
     assert variables["rows"] == FILES * ROWS

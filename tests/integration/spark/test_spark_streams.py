@@ -24,6 +24,7 @@ from noetl_worker.tools.calls.call import Call
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
 FOLDERS = count(1)
+VERSIONS = count(1)
 SCHEMA = "id BIGINT, amount BIGINT"
 
 
@@ -174,11 +175,24 @@ async def test_a_stream_that_ends_after_a_time_has_written_what_it_read(
 
 
 @pytest.mark.parametrize("point", ["worker.batch.begun", "worker.batch.written"])
-@pytest.mark.parametrize("place", ["path", "delta"])
+@pytest.mark.parametrize("place", ["path", "delta", "iceberg"])
 async def test_a_batch_that_is_repeated_commits_once(
-    worker: Bench, s3: S3Server, bucket: S3Store, folder: str, point: str, place: str
+    worker: Bench,
+    s3: S3Server,
+    bucket: S3Store,
+    folder: str,
+    point: str,
+    place: str,
+    request: pytest.FixtureRequest,
 ) -> None:
-    sink = {place: f"s3://{s3.bucket}/{folder}/out", "auth": "lake", "mode": "append"}
+    read: dict[str, Any] = {place: f"s3://{s3.bucket}/{folder}/out", "auth": "lake"}
+    if place == "iceberg":
+        catalog = {"dsn": request.getfixturevalue("database")}
+        await worker.put_credential("catalog", catalog, version=next(VERSIONS))
+        table = f"shop.t{folder.partition('/')[2]}"
+        warehouse = f"s3://{s3.bucket}/{folder}/warehouse"
+        read["iceberg"] = {"catalog": "catalog", "warehouse": warehouse, "table": table}
+    sink = {**read, "mode": "append"}
     follow = {"checkpoint": folder.replace("/", "-"), "files_per_batch": 1}
     for number in range(4):
         put_rows(bucket, folder, f"f{number}", range(number * 5, number * 5 + 5))
@@ -188,7 +202,6 @@ async def test_a_batch_that_is_repeated_commits_once(
     done = await answered(worker, stream_call(s3, folder, follow=follow, sink=sink))
     assert done["stream"]["batch_count"] == 5
     assert done["row_count"] == 25
-    read = {place: f"s3://{s3.bucket}/{folder}/out", "auth": "lake"}
     rows = await answered(
         worker, spark_call(sql="SELECT id FROM o ORDER BY id", inputs={"o": read})
     )

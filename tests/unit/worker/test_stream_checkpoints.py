@@ -117,7 +117,7 @@ def test_a_file_that_grew_is_refused_unless_it_was_read_as_it_is(
     start = reader.initialOffset()
     first = reader.latestOffset(start, NO_LIMIT)
     put_file(arriving, "a", rows=2)
-    with pytest.raises(SparkRefusal, match="in/a.ndjson had 10 bytes"):
+    with pytest.raises(SparkRefusal, match=r"in/a\.ndjson had 10 bytes"):
         reader.latestOffset(first, NO_LIMIT)
     # The step is read again, after the file was repaired.
     again = open_reader(home, arriving)
@@ -128,7 +128,7 @@ def test_a_file_that_grew_is_refused_unless_it_was_read_as_it_is(
 def test_old_steps_are_not_needed_to_know_what_was_taken_up(
     home: StoreAddress, arriving: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrived_source, "ARRIVALS_WHOLE_EVERY", 3)
+    monkeypatch.setattr(arrived_source, "STREAM_STEPS_WHOLE_EVERY", 3)
     reader = open_reader(home, arriving)
     offset = reader.initialOffset()
     for number in range(5):
@@ -150,7 +150,7 @@ def open_checkpoint(home: StoreAddress) -> OpenCheckpoint:
     """The checkpoint as a new run finds it."""
     objects = CheckpointObjects(home, "orders")
     head = objects.find_head() or objects.create_head(
-        StreamHead(token="t", source="in", target="out", columns=COLUMNS)
+        StreamHead(series="t", source="in", target="out", columns=COLUMNS)
     )
     totals = StreamTotals(execution_id=EXECUTION)
     return OpenCheckpoint(

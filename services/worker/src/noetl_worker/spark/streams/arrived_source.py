@@ -18,6 +18,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from noetl_contracts import codec
+from noetl_contracts.transient_objects import STREAM_STEPS_WHOLE_EVERY
 from noetl_worker.datasets import source_files
 from noetl_worker.datasets.address import OpenStore
 from noetl_worker.datasets.commit_log import DataFile
@@ -25,7 +26,6 @@ from noetl_worker.datasets.file_rows import FileReader
 from noetl_worker.datasets.problems import DatasetProblem
 from noetl_worker.datasets.read_plan import PIECE_BYTES
 from noetl_worker.spark.streams.checkpoint_objects import (
-    ARRIVALS_WHOLE_EVERY,
     ArrivalLog,
     Arrivals,
     ArrivedFile,
@@ -107,7 +107,7 @@ class ArrivedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> None:
         """Write a step of the first new files."""
         count = self._stream_input.files_per_batch
-        is_whole = number % ARRIVALS_WHOLE_EVERY == 0
+        is_whole = number % STREAM_STEPS_WHOLE_EVERY == 0
         arrivals = Arrivals(
             files=new_files[:count],
             waiting=len(new_files[count:]),

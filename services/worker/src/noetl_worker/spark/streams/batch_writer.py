@@ -4,8 +4,7 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import structs
@@ -24,6 +23,10 @@ from noetl_worker.spark.streams.checkpoint_folder import CheckpointFolder
 from noetl_worker.spark.streams.stream_head import OpenCheckpoint
 from noetl_worker.spark.tables.stream_plans import StreamWatch
 from noetl_worker.spark.task_request import SparkRequest, SparkResult
+
+
+class StreamClosed(Exception):  # noqa: N818 - it says what has happened
+    """Ends a batch that begins after the stream has ended; the next run has it."""
 
 
 class BatchWriter:
@@ -50,7 +53,9 @@ class BatchWriter:
         self._arrivals = checkpoint.objects.open_arrivals()
         # Held while a batch is written.
         self._writing = threading.Lock()
-        self._step: int | None = None
+        self._is_closed = False
+        done = folder.find_done_offset()
+        self._step = None if done is None else arrived_source.read_step(done)
         self._waiting = 0
         self.totals = checkpoint.totals
         self.problem: Exception | None = None
@@ -68,17 +73,20 @@ class BatchWriter:
         try:
             with self._writing:
                 self._write_once(frame, batch)
+        except StreamClosed:
+            raise
         except Exception as problem:
             self.problem = problem
             raise
 
-    @contextmanager
-    def between_batches(self) -> Iterator[None]:
-        """Hold back the next batch, once the one that runs is written."""
+    def close(self) -> None:
+        """Return once the batch that runs is written, and refuse the next one."""
         with self._writing:
-            yield
+            self._is_closed = True
 
     def _write_once(self, frame: DataFrame, batch: int) -> None:
+        if self._is_closed:
+            raise StreamClosed
         began_at = time.monotonic()
         # So that progress shows the jobs of the batch, and a cancelled task ends them.
         frame.sparkSession.sparkContext.setJobGroup(
@@ -106,7 +114,7 @@ class BatchWriter:
         """Write the rows of a batch under a name that no other batch has."""
         target = structs.replace(
             self._target,
-            identity=file_sink.build_commit_identity(f"{self._head.token}/{batch}"),
+            identity=file_sink.build_commit_identity(f"{self._head.series}/{batch}"),
             attempt=identity.mint_token()[:8],
         )
         scope = None

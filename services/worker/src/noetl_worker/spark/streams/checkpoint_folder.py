@@ -19,7 +19,7 @@ from noetl_worker.spark.tables.stream_plans import StreamTotals
 
 # Larger files are content of their own, which later versions name again.
 _INLINE_BYTES_MAX = 4096
-_OFFSETS, _COMMITS = "offsets", "commits"
+_OFFSETS, _COMMITS, _METADATA = "offsets", "commits", "metadata"
 
 
 class _Stored(Struct, frozen=True):
@@ -74,6 +74,15 @@ class CheckpointFolder:
         if (self._folder / _COMMITS / str(batch)).exists():
             self._objects.put_version(2 * batch + 1, self._build_version(batch, totals))
 
+    def find_done_offset(self) -> str | None:
+        """Return the offset up to which batches were done when this attempt began."""
+        latest = self._checkpoint.latest
+        if latest is None:
+            return None
+        is_done = f"{_COMMITS}/{latest.batch}" in latest.files
+        batch = latest.batch if is_done else latest.batch - 1
+        return self.read_offset(batch) if f"{_OFFSETS}/{batch}" in latest.files else None
+
     def read_offset(self, batch: int) -> str:
         """Return the offset at which a batch ends, as its source wrote it."""
         lines = (self._folder / _OFFSETS / str(batch)).read_text().splitlines()
@@ -87,8 +96,7 @@ class CheckpointFolder:
         files: dict[str, CheckpointFile] = {}
         for path in sorted(self._folder.rglob("*")):
             name = path.relative_to(self._folder).as_posix()
-            # Checksums of Hadoop's file system, and what is being written.
-            if any(part.startswith(".") for part in name.split("/")) or not path.is_file():
+            if not _is_kept(name) or not path.is_file():
                 continue
             stored_file = self._store_file(name, path)
             if stored_file is not None:
@@ -122,3 +130,12 @@ class CheckpointFolder:
         )
         self._stored[name] = _Stored(stat.st_size, stat.st_mtime_ns, file)
         return file
+
+
+def _is_kept(name: str) -> bool:
+    """Tell whether a file of the folder is needed by later attempts.
+
+    Checksums of Hadoop's file system are not, nor is what is being written. Each attempt is a query
+    of its own: Spark would end one of two queries that share the identity in its metadata.
+    """
+    return name != _METADATA and not any(part.startswith(".") for part in name.split("/"))

@@ -2,7 +2,7 @@
 
 | name | holds |
 |---|---|
-| `streams/<name>/head` | what the stream was begun with, and a token that names its commits |
+| `streams/<name>/head` | what the stream was begun with, and what its commits are named by |
 | `streams/<name>/arrivals/<n>` | the files that the n-th step of the source has taken up |
 | `streams/<name>/arrivals/read/<digest>` | a file that was repaired before it was read |
 | `streams/<name>/versions/<n>` | Spark's own files: 2b before batch b is written, 2b + 1 after |
@@ -27,14 +27,12 @@ T = TypeVar("T", bound=Struct)
 
 # Names are ordered as their numbers are.
 _DIGITS = 12
-# So many steps of the source after which one lists all files that were taken up before.
-ARRIVALS_WHOLE_EVERY = 64
 
 
 class StreamHead(Struct, frozen=True, kw_only=True):
-    """What a checkpoint was begun with; `token` makes its commits differ from those of another."""
+    """What a checkpoint was begun with; `series` makes its commits differ from those of another."""
 
-    token: str
+    series: str
     source: str
     target: str
     columns: SourceColumns
@@ -121,11 +119,12 @@ class CheckpointObjects:
 
     def put_content(self, data: bytes) -> PayloadRef:
         """Store a file of the checkpoint by its content."""
-        return self._run(
+        ref: PayloadRef = self._run(
             lambda payloads: payloads.put_payload(
                 data, media_type="application/octet-stream", **self._owner
             )
         )
+        return ref
 
     def read_content(self, ref: PayloadRef) -> bytes:
         """Return a file of the checkpoint whose digest was checked."""

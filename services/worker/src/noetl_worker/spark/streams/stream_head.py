@@ -68,7 +68,7 @@ def _open_head(
     if head is None:
         columns = _find_columns(plan, described)
         head = objects.create_head(
-            StreamHead(token=identity.mint_token(), source=source, target=target, columns=columns)
+            StreamHead(series=identity.mint_token(), source=source, target=target, columns=columns)
         )
     _check_places(head, source, target, plan)
     known = head.columns if latest is None else latest.columns

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -121,16 +122,14 @@ def _await_end(
         if watch.is_stopped:
             return "cancel"
         if deadline is not None and time.monotonic() >= deadline:
-            # A batch that is being written is finished first.
-            with writer.between_batches():
-                _stop_query(running)
+            writer.close()
             return "until"
     writer.read_progress(running)
     return "available_now"
 
 
 def _stop_query(running: StreamingQuery) -> None:
-    with suppress(Py4JError, OSError):
+    with suppress(Py4JError, PySparkException, OSError):
         running.stop()
 
 
