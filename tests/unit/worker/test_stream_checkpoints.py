@@ -195,7 +195,7 @@ def test_the_next_run_finds_what_the_last_one_has_stored(
         for path in (tmp_path / "two").rglob("*")
         if path.is_file()
     }
-    assert names == {"offsets/0", "state/0/0/1.delta"}
+    assert names == {"metadata", "offsets/0", "state/0/0/1.delta"}
     assert (tmp_path / "two" / "state/0/0/1.delta").read_bytes() == b"s" * 10_000
     latest = CheckpointObjects(home, "orders").find_latest()
     assert latest is not None

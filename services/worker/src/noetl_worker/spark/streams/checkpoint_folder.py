@@ -5,10 +5,12 @@ batch are written anywhere, so that an attempt that comes after any end runs the
 """
 
 import shutil
+import uuid
 from pathlib import Path
 
 from msgspec import Struct
 
+from noetl_contracts import codec
 from noetl_worker.spark.streams.checkpoint_objects import (
     CheckpointFile,
     CheckpointVersion,
@@ -45,9 +47,12 @@ class CheckpointFolder:
         return self._folder.as_uri()
 
     def restore(self) -> None:
-        """Bring back the files of the latest version."""
+        """Bring back the files of the latest version, as those of a query of its own."""
         latest = self._checkpoint.latest
-        for name, file in latest.files.items() if latest is not None else ():
+        if latest is None:
+            return
+        (self._folder / _METADATA).write_bytes(codec.encode_json({"id": str(uuid.uuid4())}))
+        for name, file in latest.files.items():
             path = self._folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(
