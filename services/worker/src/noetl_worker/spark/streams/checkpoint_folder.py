@@ -10,6 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from noetl_chassis import identity
 from noetl_contracts import codec
 from noetl_worker.spark.streams.checkpoint_objects import (
     CheckpointFile,
@@ -51,7 +52,10 @@ class CheckpointFolder:
         latest = self._checkpoint.latest
         if latest is None:
             return
-        (self._folder / _METADATA).write_bytes(codec.encode_json({"id": str(uuid.uuid4())}))
+        # Spark takes a UUID alone.
+        digest = codec.digest_hex(identity.mint_token().encode())
+        query_id = str(uuid.UUID(hex=digest[:32]))
+        (self._folder / _METADATA).write_bytes(codec.encode_json({"id": query_id}))
         for name, file in latest.files.items():
             path = self._folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
