@@ -17,7 +17,10 @@ FILE = "<task>"
 # Before the form of the row with which a function was called that raised.
 ROW_MARK = "noetl row: "
 _MESSAGE_CHARACTERS_MAX = 2_000
-_LOST = re.compile(r"ExecutorLostFailure|SparkContext was shut down|Job aborted.*executor")
+_LOST = re.compile(
+    r"ExecutorLostFailure|SparkContext was shut down|Job aborted.*executor"
+    r"|Python worker failed to connect back"
+)
 # An executor that the system has killed had more memory than it may have.
 _MEMORY = re.compile(
     r"OutOfMemoryError|MemoryError\b|[Ee]xit (?:code|status):? 137|Container killed by YARN"
@@ -119,4 +122,5 @@ def _build_refusal_error(about: dict[str, Any]) -> ErrorObject:
     fields = {"source": "spark", **about}
     kind, message = str(fields.pop("kind", "internal")), str(fields.pop("message", ""))
     error_fields = {name: fields[name] for name in ("code", "pg_code", "source") if name in fields}
-    return build_error(kind, message, **error_fields)
+    details = {"checks": fields["checks"]} if "checks" in fields else None
+    return build_error(kind, message, details=details, **error_fields)

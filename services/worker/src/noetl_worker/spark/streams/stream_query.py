@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -42,6 +42,9 @@ _CONF = {
     "spark.sql.streaming.numRecentProgressUpdates": "2",
     "spark.sql.streaming.metricsEnabled": "false",
 }
+# Spark gives the process that looks for files 10 s to begin, which a busy machine may miss.
+_NOT_BEGUN = "Python worker failed to connect back"
+_STARTS_MAX = 5
 _CALLBACK_LOGGER = "py4j.clientserver"
 # Operators of a streaming query that keep state between batches.
 _STATEFUL = frozenset({"Aggregate", "Deduplicate", "Distinct", "GlobalLimit", "Window"})
@@ -87,10 +90,31 @@ def _run_query(query: _Query, plan: StreamPlan, watch: StreamWatch) -> str:
     """Run the query until it ends; return what has ended it."""
     # It tells every batch that failed, with its trace, beside the error of the task.
     logging.getLogger(_CALLBACK_LOGGER).disabled = True
+    for attempt in range(1, _STARTS_MAX + 1):
+        try:
+            ended_by = _follow_query(query, plan, watch)
+        except StreamingQueryException as problem:
+            if attempt == _STARTS_MAX or watch.is_stopped or not _is_not_begun(problem):
+                raise
+        else:
+            break
+    query.writer.store_end()
+    return ended_by
+
+
+def _is_not_begun(problem: StreamingQueryException) -> bool:
+    """Tell whether a query ended before it began; a session that is gone tells nothing."""
+    try:
+        return _NOT_BEGUN in str(problem)
+    except (Py4JError, OSError):
+        return False
+
+
+def _follow_query(query: _Query, plan: StreamPlan, watch: StreamWatch) -> str:
     writer = query.writer
     running = _start_query(query, plan.options.trigger_s)
     try:
-        ended_by = _await_end(running, writer, watch, plan.options.until_s)
+        return _await_end(running, writer, watch, plan.options.until_s)
     except Exception as problem:
         # What a batch of ours has raised says more than what Spark makes of it.
         if writer.problem is not None:
@@ -98,8 +122,6 @@ def _run_query(query: _Query, plan: StreamPlan, watch: StreamWatch) -> str:
         raise
     finally:
         _stop_query(running)
-    writer.store_end()
-    return ended_by
 
 
 def _start_query(query: _Query, trigger_s: float | None) -> StreamingQuery:
