@@ -295,36 +295,6 @@ async def test_a_file_that_changes_after_it_was_read_is_told(
     assert "a stream reads each file once" in error.message
 
 
-async def test_a_checkpoint_serves_one_stream_at_a_time(
-    worker: Bench, s3: S3Server, bucket: S3Store, folder: str
-) -> None:
-    put_rows(bucket, folder, "a", range(5))
-    follow = {"checkpoint": folder.replace("/", "-"), "trigger": "100ms"}
-    outcomes = [
-        asyncio.ensure_future(worker.tools.run(stream_call(s3, folder, follow=follow)))
-        for _ in range(2)
-    ]
-    try:
-        # Each new file is a batch that both begin, and one of them has it.
-        for number in range(1, 40):
-            put_rows(bucket, folder, f"b{number}", range(number * 5, number * 5 + 5))
-            done, _ = await asyncio.wait(outcomes, timeout=10, return_when=asyncio.FIRST_COMPLETED)
-            if done:
-                break
-        assert done, "one of two streams ends"
-        (ended,) = done
-        error = ended.result().error
-        assert error is not None
-        assert error.kind == "file_conflict"
-        assert "serves one stream at a time" in error.message
-    finally:
-        for item in outcomes:
-            item.cancel()
-        await asyncio.wait(outcomes)
-    await answered(worker, stream_call(s3, folder))
-    assert await list_ids(worker, s3, folder) == list(range((number + 1) * 5))
-
-
 async def test_what_no_batch_can_do_is_refused(
     worker: Bench, s3: S3Server, bucket: S3Store, folder: str
 ) -> None:
