@@ -24,6 +24,8 @@ WORKLOAD = {"lease_seconds": 5, "heartbeat_seconds": 1, "frame_rows": 20, "exact
 NOT_HERE = {
     # Met only when the reaper finds a command that nobody else has missed: tests/unit/reaper.
     Failpoint.REAPER_REPORTED,
+    # Met only by streams of Spark: tests/integration/spark.
+    *(Failpoint.WORKER_BATCH_BEGUN, Failpoint.WORKER_BATCH_WRITTEN),
     # Met only where lineage is sent: tests/integration/projector.
     *(Failpoint.PROJECTOR_LINEAGE_KEPT, Failpoint.PROJECTOR_LINEAGE_DELIVERED),
 }

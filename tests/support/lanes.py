@@ -15,6 +15,8 @@ LONGEST = (
     "chaos/test_partitions.py",
     "e2e/test_gallery.py",
     "integration/spark/test_spark_tool.py",
+    "integration/spark/test_spark_streams.py",
+    "e2e/test_killed_in_a_batch.py",
     "integration/spark/test_spark_hostile_fields.py",
     "e2e/test_generated_playbooks.py",
     "acceptance/test_language_tools.py",

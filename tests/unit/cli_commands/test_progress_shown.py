@@ -17,6 +17,7 @@ from noetl_contracts.commands.task_metrics import (
     SparkProgress,
     StageProgress,
     StepProgress,
+    StreamProgress,
 )
 from noetl_contracts.ids import CommandId
 
@@ -76,6 +77,16 @@ def test_what_tasks_read_and_move_and_the_slowest_are_told() -> None:
     )
     started = format_spark_progress(progress_of("session", usual_s=8.2).spark)
     assert started == "Spark session starts (usually 8 s)"
+
+
+def test_a_stream_tells_how_it_keeps_up() -> None:
+    stream = StreamProgress(
+        batch=12, rows=60_000, files=24, files_behind=3, processed_rows_per_s=2500.4, batch_s=1.26
+    )
+    told = progress_of("job", jobs=3, stream=stream)
+    assert format_spark_progress(told.spark) == (
+        "stream: batch 12, 60,000 rows of 24 files, 2,500 rows/s, 1.3 s a batch, 3 files behind"
+    )
 
 
 def test_the_address_of_the_page_is_told_once(clock: list[float]) -> None:

@@ -12,7 +12,7 @@ from rich.text import Text
 from noetl_cli import terminal_output
 from noetl_cli.terminal.progress_tracker import LoopMeter, ProgressNote, ProgressTracker
 from noetl_cli.terminal_output import flatten_text
-from noetl_contracts.commands.task_metrics import SparkProgress, StepProgress
+from noetl_contracts.commands.task_metrics import SparkProgress, StepProgress, StreamProgress
 from noetl_contracts.ids import CommandId
 
 LINE_EVERY_S = 2.0
@@ -265,6 +265,8 @@ def format_spark_progress(spark: SparkProgress) -> str:
         case "session":
             usual = f" (usually {spark.usual_s:.0f} s)" if spark.usual_s else ""
             return f"Spark session starts{usual}"
+        case "job" if spark.stream is not None:
+            return _format_stream(spark.stream)
         case "queue":
             return "waits for other Spark jobs of its worker"
         case "job" if not spark.jobs:
@@ -275,6 +277,18 @@ def format_spark_progress(spark: SparkProgress) -> str:
         f"stage {stage.stage} {stage.tasks_done:,}/{stage.tasks:,} tasks" for stage in spark.stages
     )
     return f"Spark job {spark.jobs:,}: {', '.join([*stages, *_list_spark_work(spark)])}"
+
+
+def _format_stream(stream: StreamProgress) -> str:
+    """Write how a stream keeps up, such as `stream: 3 batches, ...`."""
+    parts = (
+        f"stream: batch {stream.batch:,}",
+        f"{stream.rows:,} rows of {stream.files:,} files",
+        f"{stream.processed_rows_per_s:,.0f} rows/s",
+        f"{stream.batch_s:.1f} s a batch",
+        f"{stream.files_behind:,} files behind",
+    )
+    return ", ".join(parts)
 
 
 def _list_spark_work(spark: SparkProgress) -> list[str]:

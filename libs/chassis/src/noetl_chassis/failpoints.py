@@ -43,6 +43,8 @@ class Failpoint(StrEnum):
     WORKER_COMMIT_BEFORE = "worker.commit.before"
     WORKER_COMMIT_AFTER = "worker.commit.after"
     WORKER_PAYLOAD_WRITTEN = "worker.payload.written"
+    WORKER_BATCH_BEGUN = "worker.batch.begun"
+    WORKER_BATCH_WRITTEN = "worker.batch.written"
     WORKER_REPORT_BEFORE = "worker.report.before"
     WORKER_REPORT_AFTER = "worker.report.after"
     WORKER_ACK_BEFORE = "worker.ack.before"

@@ -25,6 +25,10 @@ def build_pin_name(execution_id: ExecutionId, *, uri: str, auth: str) -> str:
     return f"{SCRIPTS}/{execution_id}/{digest}"
 
 
+# Checkpoints of streams: they outlive executions, and of their versions the last one stays.
+STREAMS = "streams"
+# So many steps of a stream's source after which one lists all files that were taken up before.
+STREAM_STEPS_WHOLE_EVERY = 64
 REJECTS = "rejects"
 
 

@@ -51,6 +51,7 @@ OUTCOME = "outcome"
 LOOP = "loop"
 ERROR = "error"
 STREAM = "stream"
+CHECKPOINT = "checkpoint"
 CONSUMER = "consumer"
 POOL = "pool"
 LANE = "lane"
@@ -164,6 +165,24 @@ WAVES_ENDED = _declare_counter(
     "noetl_waves_ended_total", "{wave}", "Spark jobs of frames that ended.", OUTCOME
 )
 WAVE_FRAMES = _declare_counter("noetl_wave_frames_total", "{frame}", "Frames that Spark jobs took.")
+STREAM_ROWS = _declare_counter(
+    "noetl_spark_stream_rows_total",
+    "{row}",
+    "Rows that batches of streams have written.",
+    CHECKPOINT,
+)
+STREAM_BATCH_DURATION = _declare_histogram(
+    "noetl_spark_stream_batch_duration_seconds",
+    "s",
+    "How long a batch of a stream took.",
+    CHECKPOINT,
+)
+STREAM_FILES_BEHIND = _declare_gauge(
+    "noetl_spark_stream_files_behind",
+    "{file}",
+    "Files that had arrived when the latest batch of a stream began, and were not in it.",
+    CHECKPOINT,
+)
 FRAME_ROWS = _declare_counter("noetl_frame_rows_total", "{row}", "Rows that frames ran.", OUTCOME)
 FRAME_DURATION = _declare_histogram("noetl_frame_duration_seconds", "s", "How long a frame ran.")
 TOOL_CALLS = _declare_counter("noetl_tool_calls_total", "{call}", "Calls of tools.", TOOL, OUTCOME)

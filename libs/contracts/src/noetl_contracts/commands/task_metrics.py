@@ -102,6 +102,22 @@ class SkewedTask(Struct, frozen=True, kw_only=True):
     times: float
 
 
+class StreamProgress(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a stream keeps up: its latest batch, and what waits behind it.
+
+    `rows` and `files` are those of all batches of the execution; `files_behind` had arrived when
+    the latest batch began, and are not in it. Rates are rows a second.
+    """
+
+    batch: int
+    rows: int = 0
+    files: int = 0
+    files_behind: int = 0
+    input_rows_per_s: float = 0.0
+    processed_rows_per_s: float = 0.0
+    batch_s: float = 0.0
+
+
 class SparkProgress(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What Spark does for a task, and for how many seconds it has been in this phase.
 
@@ -123,6 +139,7 @@ class SparkProgress(Struct, frozen=True, kw_only=True, omit_defaults=True):
     skew: SkewedTask | None = None
     usual_s: float = 0.0
     page: str = ""
+    stream: StreamProgress | None = None
 
 
 class StepProgress(Struct, frozen=True, kw_only=True, omit_defaults=True):

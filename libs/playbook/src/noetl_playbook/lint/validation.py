@@ -8,6 +8,7 @@ from noetl_playbook.lint.step_checks import (
     check_streams,
     check_waits,
 )
+from noetl_playbook.lint.stream_modes import check_stream_modes
 from noetl_playbook.lint.template_checks import check_templates
 from noetl_playbook.model import language_names
 from noetl_playbook.model.playbook import Playbook, Step
@@ -64,6 +65,7 @@ def validate_playbook(reading: DocumentReader, playbook: Playbook | None) -> lis
             _check_reduce_sources(reading, playbook, step, path)
         check_arc_events(reading, playbook)
         check_streams(reading, playbook)
+        check_stream_modes(reading, playbook)
         check_waits(reading, playbook)
         check_deadlines(reading, playbook)
         check_increments(reading, playbook)

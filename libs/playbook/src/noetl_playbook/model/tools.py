@@ -92,7 +92,8 @@ _OTHERS = (
     ),
     ToolKind(
         name="spark",
-        fields=_split_names("sql code inputs params requirements session explain") | _SCRIPT,
+        fields=_split_names("sql code inputs params requirements session explain mode follow")
+        | _SCRIPT,
         aliases={"query": "sql"},
         source=("sql", "code", "script"),
         is_available=True,

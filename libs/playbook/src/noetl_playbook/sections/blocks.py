@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from noetl_playbook.model import coercion, http_headers
+from noetl_playbook.model import coercion, http_headers, streams
+from noetl_playbook.model.streams import StreamInvalid
 from noetl_playbook.sections import auth_fields, script_files, transfer_ends
 from noetl_playbook.sections.datasets import check_dataset_inputs
 from noetl_playbook.sections.field_types import (
@@ -191,6 +192,13 @@ def _check_sources(reading: DocumentReader, value: Any, path: Path) -> None:
     check_dataset_inputs(reading, value, path)
 
 
+def _check_follow(reading: DocumentReader, value: Any, path: Path) -> None:
+    try:
+        streams.check_written_out(value)
+    except StreamInvalid as problem:
+        reading.report_problem("E104", path, str(problem))
+
+
 _CHECKS: dict[tuple[str, str], Check] = {
     ("http", "headers"): check_headers,
     ("python", "deps"): _make_keys_check(_DEPS, "deps"),
@@ -198,6 +206,7 @@ _CHECKS: dict[tuple[str, str], Check] = {
     ("postgres", "pool"): _make_keys_check(_POOL, "pool"),
     ("duckdb", "inputs"): _check_sources,
     ("spark", "inputs"): _check_sources,
+    ("spark", "follow"): _check_follow,
     ("spark", "session"): _make_keys_check(_SESSION, "session"),
     ("container", "resources"): _make_keys_check(_RESOURCES, "resources"),
     ("container", "env"): _check_env,

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from noetl_playbook.model import coercion
+from noetl_playbook.model import coercion, streams
 from noetl_playbook.source.declared_scalars import DURATION_EXPECTED, is_infinite
 from noetl_playbook.source.document_reader import DocumentReader, describe_value
 from noetl_playbook.source.problems import Path
@@ -149,6 +149,8 @@ FIELD_TYPES: dict[str, dict[str, FieldType]] = {
         "params": MAPPING,
         "session": MAPPING,
         "explain": FLAG,
+        "mode": build_word_type(*streams.MODES),
+        "follow": MAPPING,
         **_SCRIPT,
     },
     "playbook": {"path": TEXT, "version": TEXT, "return_step": TEXT, "wait": FLAG},

@@ -8,6 +8,8 @@
 | `scripts/<execution>/…` | the same |
 | `slices/<digest>` | once the content that they cut is gone |
 | `artifacts/<name>/versions/<n>` | once a later version stands |
+| `streams/<name>/versions/<n>` | the same |
+| `streams/<name>/arrivals/<n>` | once two later steps list all files that were taken up before |
 
 Everything else stays: credentials, tables, and all objects that a later release adds.
 """
@@ -19,7 +21,13 @@ from itertools import groupby
 from msgspec import Struct
 
 from noetl_contracts.log_chunks import LOGS
-from noetl_contracts.transient_objects import REJECTS, SCRIPTS, WAVES
+from noetl_contracts.transient_objects import (
+    REJECTS,
+    SCRIPTS,
+    STREAM_STEPS_WHOLE_EVERY,
+    STREAMS,
+    WAVES,
+)
 from noetl_storage.payloads import payload_references
 from noetl_storage.ports.payload_ports import (
     Owner,
@@ -34,6 +42,7 @@ FRAMES, WALKS, WORKSPACES = "frames", "walks", "workspaces"
 SLICES, ARTIFACTS = "slices", "artifacts"
 _OF_EXECUTIONS = frozenset({FRAMES, LOGS, REJECTS, SCRIPTS, WALKS, WORKSPACES})
 _VERSIONS = "/versions/"
+_ARRIVALS = "/arrivals"
 # What has more digits than an identity is none.
 _DIGITS_MAX = 18
 # Payloads are stored shortly before the history begins that mentions them.
@@ -47,16 +56,17 @@ async def list_named_garbage(
     """Return the owner's named objects that are garbage, of those written before a moment."""
     garbage: list[StoredObject] = []
     versions: list[StoredObject] = []
+    steps: list[StoredObject] = []
     async for page in shelf.iterate_objects(owner):
-        versions += [
-            stored_object for stored_object in page if _get_kind(stored_object) == ARTIFACTS
-        ]
+        versions += [stored_object for stored_object in page if _is_version(stored_object)]
+        steps += [stored_object for stored_object in page if _is_step(stored_object)]
         old = [item for item in page if item.modified_at < before]
         garbage += [item for item in old if _get_kind(item) == WAVES]
         garbage += await _list_unknown_executions(owner, old, references)
         garbage += [name async for name in _iterate_gone_slices(owner, old, shelf)]
+    older = [*_list_older_versions(versions), *list_older_steps(steps)]
     return garbage + [
-        version for version in _list_older_versions(versions) if version.modified_at < before
+        stored_object for stored_object in older if stored_object.modified_at < before
     ]
 
 
@@ -94,6 +104,34 @@ def _list_older_versions(versions: list[StoredObject]) -> list[StoredObject]:
     for _, group in groupby(ordered, key=lambda one: one.name.rpartition(_VERSIONS)[0]):
         stored_objects += list(group)[:-1]
     return stored_objects
+
+
+def list_older_steps(steps: list[StoredObject]) -> list[StoredObject]:
+    """Return the steps of streams that nobody reads again, of all their steps."""
+    ordered = sorted(steps, key=lambda stored_object: stored_object.name)
+    older: list[StoredObject] = []
+    for _, group in groupby(ordered, key=lambda step: step.name.rpartition("/")[0]):
+        of_stream = list(group)
+        last = _get_number(of_stream[-1])
+        whole = last - last % STREAM_STEPS_WHOLE_EVERY - STREAM_STEPS_WHOLE_EVERY
+        older += [step for step in of_stream if _get_number(step) < whole]
+    return older
+
+
+def _get_number(step: StoredObject) -> int:
+    return int(step.name.rpartition("/")[2])
+
+
+def _is_step(stored_object: StoredObject) -> bool:
+    """Tell whether an object is a step of a stream's source."""
+    folder, _, number = stored_object.name.rpartition("/")
+    return _get_kind(stored_object) == STREAMS and folder.endswith(_ARRIVALS) and number.isdigit()
+
+
+def _is_version(stored_object: StoredObject) -> bool:
+    """Tell whether an object is a version of an artifact, or of a stream's checkpoint."""
+    kind = _get_kind(stored_object)
+    return kind == ARTIFACTS or (kind == STREAMS and _VERSIONS in stored_object.name)
 
 
 def _is_identity(text: str) -> bool:

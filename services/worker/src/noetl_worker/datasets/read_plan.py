@@ -98,6 +98,35 @@ def build_read_plan(
     )
 
 
+def build_arrival_plan(
+    address: DatasetAddress, source: DatasetSource, account: Mapping[str, Any] | None
+) -> ReadPlan:
+    """Find the columns of files that arrive; raises `DatasetProblem`. It blocks.
+
+    No file is in the plan. Where none is there yet, the schema has to be written out.
+    """
+    try:
+        return structs.replace(build_read_plan(address, source, account), pieces=[])
+    except DatasetProblem as problem:
+        if problem.kind != "not_found":
+            raise
+        if source.format is None or source.schema in (None, "infer", "text"):
+            text = (
+                f"no file has arrived at {address.shown_path} that tells the columns: give "
+                "'format' and 'schema', as {format: ndjson, schema: \"id BIGINT, at TIMESTAMP\"}"
+            )
+            raise DatasetProblem("not_found", text) from problem
+    kinds = column_types.parse_ddl(str(source.schema))
+    schema = pa.schema([pa.field(name, kind) for name, kind in kinds.items()])
+    return ReadPlan(
+        address=address,
+        source=source,
+        format=source.format,
+        schema=encode_schema(schema),
+        pieces=[],
+    )
+
+
 def narrow_plan(plan: ReadPlan, columns: frozenset[str]) -> ReadPlan | None:
     """Return a plan that reads fewer columns, None where its files are read whole anyway.
 

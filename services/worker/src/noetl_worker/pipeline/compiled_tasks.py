@@ -182,7 +182,7 @@ def _compile_task(
     if task.output is not None and task.output.sink is not None:
         fields["sink"] = compile_value(task.output.sink)
     timeout = compile_value(task.timeout)
-    default_timeout_s = timeout_s or TIMEOUT_S_BY_KIND.get(task.kind, TIMEOUT_S)
+    default_timeout_s = timeout_s or _get_default_timeout_s(task)
     rules = tuple(_compile_rule(rule, position, positions) for rule in task.rules)
     return CompiledTask(
         name=task.name,
@@ -277,6 +277,13 @@ def _may_spread(task: Task, step: Step) -> bool:
         path in _OUTPUT_READERS or path.startswith("output.data") or path.split(".")[0] in readers
         for path in nearby
     )
+
+
+def _get_default_timeout_s(task: Task) -> float:
+    """Return the timeout of a task that has none; a stream has no end."""
+    if task.kind == "spark" and task.fields.get("mode") == "stream":
+        return TIMEOUT_S_MAX
+    return TIMEOUT_S_BY_KIND.get(task.kind, TIMEOUT_S)
 
 
 def parse_timeout(value: Any, default_s: float) -> Timeout:

@@ -17,7 +17,10 @@ FILE = "<task>"
 # Before the form of the row with which a function was called that raised.
 ROW_MARK = "noetl row: "
 _MESSAGE_CHARACTERS_MAX = 2_000
-_LOST = re.compile(r"ExecutorLostFailure|SparkContext was shut down|Job aborted.*executor")
+_LOST = re.compile(
+    r"ExecutorLostFailure|SparkContext was shut down|Job aborted.*executor"
+    r"|Python worker failed to connect back"
+)
 # An executor that the system has killed had more memory than it may have.
 _MEMORY = re.compile(
     r"OutOfMemoryError|MemoryError\b|[Ee]xit (?:code|status):? 137|Container killed by YARN"

@@ -8,12 +8,18 @@ from noetl_worker.domain.failures import build_error
 from noetl_worker.spark.session_options import SparkUnavailable
 
 _JOBS = "noetl_worker.spark.task_jobs"
+_STREAMS = "noetl_worker.spark.streams.stream_query"
 _FAILING = "noetl_worker.spark.failures"
 
 
 def load_jobs() -> Any:
     """Load `noetl_worker.spark.task_jobs`; raises `SparkUnavailable`."""
     return _load_spark_module(_JOBS)
+
+
+def load_streams() -> Any:
+    """Load `noetl_worker.spark.streams.stream_query`; raises `SparkUnavailable`."""
+    return _load_spark_module(_STREAMS)
 
 
 def explain_failure(problem: Exception, source: str | None = None) -> ErrorObject | None:

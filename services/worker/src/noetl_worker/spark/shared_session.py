@@ -18,7 +18,7 @@ from noetl_worker.spark import code_call
 from noetl_worker.spark.code_call import CodeAnswer, CodeCall, CodeFailed, CodeRunner
 from noetl_worker.spark.session_options import LOOPBACK
 
-_GROUP = "spark.jobGroup.id"
+GROUP = "spark.jobGroup.id"
 _SECRET_BYTES = 32
 
 
@@ -61,7 +61,7 @@ def _lend_in_process(
             call,
             port=server.getJavaServer().getListeningPort(),
             secret=secret,
-            mark=session.sparkContext.getLocalProperty(_GROUP) or "",
+            mark=session.sparkContext.getLocalProperty(GROUP) or "",
         )
         yield (
             answer,

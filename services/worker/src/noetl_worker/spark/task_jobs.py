@@ -73,7 +73,7 @@ def run(
         conf = worker_logs.with_worker_logs(base, conf)
     with (
         _hold_session(base, conf) as session,
-        _plan_inputs(ask.inputs, ask.plan.home) as (inputs, moving),
+        plan_inputs(ask.inputs, ask.plan.home) as (inputs, moving),
     ):
         frames = {
             name: build_frame(session, task_input, ask.plan.home, name=name)
@@ -123,7 +123,7 @@ def _run_code(
 
 
 @contextmanager
-def _plan_inputs(
+def plan_inputs(
     inputs: Mapping[str, Input], home: StoreAddress
 ) -> Iterator[tuple[dict[str, Input], frozenset[str]]]:
     """Yield a task's inputs, their reads planned, and the names of those that may run only once."""
@@ -152,7 +152,7 @@ def _run_statements_once(
     """
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)
-    answer = _run_statements(session, ask)
+    answer = run_statements(session, ask)
     # What else a trusted task does may not be done twice.
     are_views = all(lexer.parse_temporary_view(text) for text in ask.statements[:-1])
     narrow_inputs = _narrow_inputs(prunable, answer) if are_views and not is_remote(session) else {}
@@ -164,7 +164,7 @@ def _run_statements_once(
         frames = {**frames, **narrow_frames}
         for name, frame in narrow_frames.items():
             frame.createOrReplaceTempView(name)
-        answer = _run_statements(session, ask)
+        answer = run_statements(session, ask)
     reads = needed_columns.list_read_inputs(answer) if moving and not is_remote(session) else None
     uses = None if reads is None else Counter(reads)
     repeated = [name for name in moving if uses is None or uses[name] > 1]
@@ -172,7 +172,7 @@ def _run_statements_once(
         return answer
     for name in repeated:
         stored_once(frames[name]).createOrReplaceTempView(name)
-    return _run_statements(session, ask)
+    return run_statements(session, ask)
 
 
 def _narrow_inputs(inputs: Mapping[str, Input], frame: DataFrame) -> dict[str, Input]:
@@ -202,13 +202,14 @@ def _check_inputs(frames: Mapping[str, DataFrame], ask: SparkRequest) -> dict[st
     """Hold the inputs to what is expected of them; raises `SparkRefusal`."""
     return {
         name: row_checks.check_frame(
-            f"input '{name}'", frames[name], expected, _build_scope(frames, ask)
+            f"input '{name}'", frames[name], expected, build_scope(frames, ask)
         )
         for name, expected in ask.expected.items()
     }
 
 
-def _build_scope(frames: Mapping[str, DataFrame], ask: SparkRequest) -> CheckScope:
+def build_scope(frames: Mapping[str, DataFrame], ask: SparkRequest) -> CheckScope:
+    """Return where the checks of a task run."""
     assert ask.now is not None, "a task whose rows are checked has a moment"
     return CheckScope(frames=frames, now=ask.now, is_trusted=ask.is_trusted)
 
@@ -300,8 +301,8 @@ def build_frame(
             return session.read.format(postgres_source.NAME).options(**options).load()
 
 
-def _run_statements(session: SparkSession, ask: SparkRequest) -> DataFrame:
-
+def run_statements(session: SparkSession, ask: SparkRequest) -> DataFrame:
+    """Run the statements of a task over views that are there, and return the last one's rows."""
     *views, query = ask.statements
     for text in views:
         temporary_view = lexer.parse_temporary_view(text)
@@ -345,8 +346,8 @@ def _write_frame(
         raise SparkRefusal("schema", text)
     text = frame_plans.explain_frame(frame) if ask.is_explained else ""
     if ask.target is not None:
-        scope = None if ask.target.sink.expect is None else _build_scope(frames, ask)
-        dataset_result = _write_dataset(frame, ask.target, scope)
+        scope = None if ask.target.sink.expect is None else build_scope(frames, ask)
+        dataset_result = write_dataset(frame, ask.target, scope)
         return structs.replace(dataset_result, physical_plan=text)
     missing_columns = [name for name in plan.partition_by if name not in names]
     if missing_columns:
@@ -358,9 +359,8 @@ def _write_frame(
     return SparkResult(columns=names, types=types, manifests=manifests, physical_plan=text)
 
 
-def _write_dataset(
-    frame: DataFrame, target: DatasetTarget, scope: CheckScope | None
-) -> SparkResult:
+def write_dataset(frame: DataFrame, target: DatasetTarget, scope: CheckScope | None) -> SparkResult:
+    """Check a frame, and write it into a dataset; raises as `run`."""
     checked = CheckedFrame(frame=frame, reports=[])
     expected = target.sink.expect
     try:
@@ -385,7 +385,7 @@ def prepared(
     base: SparkSession, task_input: Input, mapping: Mapping[str, str] | None, home: StoreAddress
 ) -> DataFrame:
     """Return the frame of an input with the columns of its target; raises as `run`."""
-    with _plan_inputs({"source": task_input}, home) as (inputs, _):
+    with plan_inputs({"source": task_input}, home) as (inputs, _):
         # The snapshot is another connection's: it does not end with this block.
         frame = build_frame(open_session(base, {}), inputs["source"], home)
     if mapping is None:

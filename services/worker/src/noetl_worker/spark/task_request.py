@@ -14,6 +14,7 @@ from noetl_worker.datasets.sink_report import SinkReport
 from noetl_worker.spark.tables.dataset_plans import DatasetTarget, FileInput
 from noetl_worker.spark.tables.part_writer import PartManifest, WritePlan
 from noetl_worker.spark.tables.store_access import StoreAddress
+from noetl_worker.spark.tables.stream_plans import StreamPlan, StreamReport
 
 # Settings of Spark that a task may set; the deployment sets all others.
 CONF_ALLOWED = (
@@ -66,6 +67,8 @@ class SparkRequest(Struct, frozen=True, kw_only=True):
     now: datetime | None = None
     # Whether the plan of the result is kept with it.
     is_explained: bool = False
+    # How the task follows an input that arrives; None for a task that ends with its rows.
+    stream: StreamPlan | None = None
 
 
 class SparkResult(Struct, frozen=True, kw_only=True):
@@ -87,6 +90,7 @@ class SparkResult(Struct, frozen=True, kw_only=True):
     named: "dict[str, SparkResult]" = {}
     # How Spark has planned the table, where that was asked for.
     physical_plan: str = ""
+    stream: StreamReport | None = None
 
 
 class CopyTarget(Struct, frozen=True, kw_only=True):

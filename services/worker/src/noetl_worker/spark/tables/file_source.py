@@ -88,7 +88,7 @@ class FilePieceReader(DataSourceReader):
             for piece in plan.pieces
             if column_filters.may_hold(piece.file.values, self._filters, schema)
         ]
-        groups = _group_by_bytes(pieces, self._file_input.tasks)
+        groups = group_by_bytes(pieces, self._file_input.tasks)
         return [PiecesPartition(number, group) for number, group in enumerate(groups)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -205,7 +205,7 @@ def _fit_batch(
     yield from table.combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)
 
 
-def _group_by_bytes(pieces: list[FilePiece], groups_max: int) -> Iterator[list[FilePiece]]:
+def group_by_bytes(pieces: list[FilePiece], groups_max: int) -> Iterator[list[FilePiece]]:
     """Lay pieces into at most so many groups of about the same size, keeping their order."""
     if not pieces:
         yield []

@@ -11,7 +11,7 @@ from noetl_chassis import identity as process_identity
 from noetl_chassis.clock import Clock
 from noetl_contracts.log_chunks import NOTICE
 from noetl_playbook.model import datasets
-from noetl_playbook.model.datasets import DatasetInvalid, LakeTable
+from noetl_playbook.model.datasets import DatasetInvalid, DatasetSource, LakeTable
 from noetl_playbook.model.expectations import (
     ExpectationInvalid,
     Expectations,
@@ -19,6 +19,7 @@ from noetl_playbook.model.expectations import (
 )
 from noetl_storage.arrow.table_schema import SchemaMismatch
 from noetl_worker.datasets import file_sink, read_plan
+from noetl_worker.datasets.address import DatasetAddress
 from noetl_worker.datasets.batch_sink import SinkPlan
 from noetl_worker.datasets.plan_scan import PlannedSource
 from noetl_worker.datasets.problems import DatasetProblem
@@ -84,6 +85,23 @@ class CallDatasets:
         if plan.guessed is not None:
             call.log.add_line(NOTICE, f'{field}: schema: "{plan.guessed}"')
         return PlannedSource(plan=plan, account=place.account)
+
+    async def open_source(
+        self, fields: Mapping[str, Any], call: Call, *, field: str, check_place: PlaceCheck
+    ) -> tuple[DatasetSource, DatasetAddress]:
+        """Read what a source says, and where it is; nothing is looked for there.
+
+        Raises `ToolFailure`.
+        """
+        try:
+            source = datasets.parse_source(fields)
+        except DatasetInvalid as problem:
+            raise _build_invalid_failure(f"{field}: {problem}", call) from problem
+        place = await dataset_places.open_place(
+            dataset_places.get_path(source), source.auth, call=call, vault=self._vault, field=field
+        )
+        check_place(place)
+        return structs.replace(source, auth=None), place.address
 
     async def describe_sink(
         self,

@@ -10,10 +10,12 @@ from noetl_contracts import spelling
 from noetl_contracts.payloads import PayloadRef
 from noetl_contracts.transient_objects import build_rejects_name
 from noetl_playbook.model import coercion, datasets
+from noetl_playbook.model.datasets import DatasetSource
 from noetl_playbook.templates.output_forms import sql_ident
 from noetl_storage.arrow import row_tables
 from noetl_storage.arrow.row_tables import RowTable
 from noetl_storage.arrow.table_schema import SchemaMismatch
+from noetl_worker.datasets.address import DatasetAddress
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.domain.unit_identity import UnitScope
 from noetl_worker.keychain.credential_vault import CredentialVault
@@ -132,6 +134,15 @@ class SparkInputReader:
         token = process_identity.mint_token()
         rejects = build_rejects_name(call.site.execution_id, token=token, dataset=name)
         return FileInput(home=home, plan=plan.plan, rejects=rejects)
+
+    async def describe_arrivals(
+        self, name: str, source: dict[str, Any], call: Call, home: StoreAddress
+    ) -> tuple[DatasetSource, DatasetAddress]:
+        """Find where the files of a stream arrive; raises `ToolFailure`."""
+        field = f"input '{name}'"
+        return await self._datasets.open_source(
+            source, call, field=field, check_place=self._build_check(field, call, home)
+        )
 
     async def describe_target(self, call: Call, home: StoreAddress) -> DatasetTarget | None:
         """Describe the dataset that a call's rows go to, if it names one; raises `ToolFailure`."""

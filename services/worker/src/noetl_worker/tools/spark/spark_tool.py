@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from noetl_chassis import identity
 from noetl_contracts import codec, locators, spread_table
@@ -33,6 +33,7 @@ from noetl_worker.spark.session import SharedSparkSession
 from noetl_worker.spark.tables import part_writer
 from noetl_worker.spark.tables.part_writer import Format, PartManifest, WritePlan
 from noetl_worker.spark.tables.store_access import StoreAddress
+from noetl_worker.spark.tables.stream_plans import StreamPlan, StreamWatch
 from noetl_worker.spark.task_request import CONF_ALLOWED, SparkRequest, SparkResult
 from noetl_worker.sql import lexer
 from noetl_worker.tools.calls.call import Call, Outcome, RowSink
@@ -41,7 +42,7 @@ from noetl_worker.tools.calls.references import ReferenceReader
 from noetl_worker.tools.python.environments import PackageEnvironments
 from noetl_worker.tools.python.requirements import parse_requirements
 from noetl_worker.tools.scripts.script_loader import ScriptLoader
-from noetl_worker.tools.spark import plan_texts
+from noetl_worker.tools.spark import plan_texts, stream_task
 from noetl_worker.tools.spark.code_process import CodeProcesses
 from noetl_worker.tools.spark.spark_inputs import SparkInputReader
 from noetl_worker.tools.tables import dataset_results
@@ -124,6 +125,8 @@ class SparkTool:
         finally:
             output.close()
         result = plan_texts.mask_plans(result, self._code.mask)
+        if result.stream is not None:
+            return _add_findings(stream_task.build_streamed(result, ask), result)
         if result.written is not None:
             return _build_written(result, ask)
         if result.named:
@@ -134,6 +137,8 @@ class SparkTool:
 
     async def _run_request(self, ask: SparkRequest, call: Call, output: DriverOutput) -> Any:
         """Run a request in the session; its code, if it has some, in a process of its own."""
+        if ask.stream is not None:
+            return await self._run_stream(ask, call)
         if ask.code is None:
             return await self.run_job(
                 lambda session: job_loader.load_jobs().run(session, ask, output), call
@@ -152,6 +157,16 @@ class SparkTool:
                 call,
                 end=process.kill_process,
             )
+
+    async def _run_stream(self, ask: SparkRequest, call: Call) -> Any:
+        """Follow an input that arrives; when the call is ended, its query ends with it."""
+        stream_task.check_request(ask)
+        watch = StreamWatch()
+        return await self.run_job(
+            lambda session: job_loader.load_streams().run_stream(session, ask, watch),
+            structs.replace(call, tell_progress=stream_task.tell_with_stream(call, watch)),
+            end=watch.stop_stream,
+        )
 
     def _hold_packages(self, call: Call) -> AbstractAsyncContextManager[Path | None]:
         """Hold the folder of the packages that a call requires; raises `ToolFailure`."""
@@ -190,9 +205,14 @@ class SparkTool:
         fields = call.fields
         code, statements = await self._load_source(call)
         home = self.build_store_address(call)
+        stream = await self._describe_stream(call, home)
+        inputs: Any = fields.get("inputs")
+        if stream is not None:
+            inputs = {name: item for name, item in inputs.items() if str(name) != stream.name}
         return SparkRequest(
-            inputs=await self._inputs.read_inputs(fields.get("inputs"), call, home),
-            expected=parse_expected(fields.get("inputs"), call),
+            inputs=await self._inputs.read_inputs(inputs, call, home),
+            expected=parse_expected(inputs, call),
+            stream=stream,
             now=self._inputs.get_now(),
             statements=statements,
             code=code,
@@ -203,6 +223,19 @@ class SparkTool:
             is_trusted=self._limits.is_code_allowed,
             target=await self._inputs.describe_target(call, home),
             is_explained=bool(coercion.coerce_boolean(fields.get("explain"))),
+        )
+
+    async def _describe_stream(self, call: Call, home: StoreAddress) -> StreamPlan | None:
+        options = stream_task.parse_mode(call)
+        if options is None:
+            return None
+        return await stream_task.describe_stream(
+            call,
+            options,
+            stream_task.name_arriving_input(call.fields.get("inputs"), options),
+            reader=self._inputs,
+            home=home,
+            is_near=self._limits.master.startswith("local"),
         )
 
     async def _load_source(self, call: Call) -> tuple[str | None, tuple[str, ...]]:
