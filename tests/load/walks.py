@@ -103,6 +103,11 @@ def _executions(contents: StackContents, count: int) -> Iterator[Ask]:
         yield Ask(path="/api/executions", params={**before, **filters})
 
 
+def _difference(contents: StackContents, count: int) -> Iterator[Ask]:
+    for one, other in zip(contents.some(count), contents.some(count), strict=True):
+        yield Ask(path=f"/api/executions/{one}/difference", params={"with": other})
+
+
 def _show(contents: StackContents, count: int) -> Iterator[Ask]:
     def more(answer: Any) -> Params | None:
         pagination = answer["pagination"]
@@ -245,6 +250,7 @@ WALKS: dict[str, Walk] = {
         "/api/executions/{execution_id}/logs/stream"
     ),
     "/api/executions/{execution_id}/moment": _each("/api/executions/{execution_id}/moment"),
+    "/api/executions/{execution_id}/difference": _difference,
     "/api/executions/{execution_id}/lineage": _each("/api/executions/{execution_id}/lineage"),
     "/api/executions/{execution_id}/trace/{step}": _trace,
     "/api/dead-letters": _plain("/api/dead-letters"),

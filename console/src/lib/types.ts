@@ -27,3 +27,4 @@ export type Whoami = Schemas["Whoami"];
 export type Density = Schemas["Density"];
 export type Diff = Schemas["Diff"];
 export type Counterfactual = Schemas["CounterfactualReport"];
+export type RunDifference = Schemas["RunDifference"];

@@ -194,6 +194,7 @@ async def test_what_is_about_all_playbooks_is_refused(
         "/api/executions/{execution_id}/events",
         "/api/executions/{execution_id}/steps",
         "/api/executions/{execution_id}/moment",
+        "/api/executions/{execution_id}/difference?with={execution_id}",
         "/api/schedules/{name}",
         "/api/triggers/{name}",
         "/api/webhooks/{name}",

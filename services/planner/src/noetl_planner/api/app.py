@@ -36,6 +36,7 @@ from noetl_planner.api.executions import (
     input_files,
     moments,
     reruns,
+    run_differences,
     step_runs,
     variables,
 )
@@ -171,6 +172,7 @@ API_ROUTES: tuple[ControllerRouterHandler, ...] = (
     *event_stream.ROUTES,
     *step_runs.ROUTES,
     *moments.ROUTES,
+    *run_differences.ROUTES,
     *playbooks.ROUTES,
     *playbook_folders.ROUTES,
     *plans.ROUTES,

@@ -104,6 +104,11 @@ async def show_moment(
     version: Annotated[int | None, QueryParameter(ge=1, le=NUMBER_MAX)] = None,
 ) -> Moment:
     """Show a run as it is, or as it was at a version of its history."""
+    return await view_moment(services, execution_id, version)
+
+
+async def view_moment(services: ApiServices, execution_id: str, version: int | None) -> Moment:
+    """View a run at a version, or as it is; raises a 404, or a 400 for a version to come."""
     row = await execution_lookup.get_execution_row(services, execution_id)
     checked_id = ExecutionId(row["execution_id"])
     head = await services.history.ledger.find_head(checked_id)
