@@ -426,9 +426,15 @@ class Payloads(Protocol):
         """Return an object by name, or None."""
 
     async def list_names(
-        self, prefix: str, *, tenant_id: TenantId, organization_id: OrganizationId
+        self,
+        prefix: str,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        after: str = "",
+        names_max: int | None = None,
     ) -> list[str]:
-        """Return the names under a prefix, in order."""
+        """Return the names under a prefix and behind a name, in order, at most so many."""
 
 
 class ShardCheckpoints(Protocol):
