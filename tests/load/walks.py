@@ -226,6 +226,7 @@ def _variable(contents: StackContents, count: int) -> Iterator[Ask]:
 WALKS: dict[str, Walk] = {
     "/": _plain("/"),
     "/api/health": _plain("/api/health"),
+    "/api/health/services": _plain("/api/health/services"),
     "/api/auth/config": _plain("/api/auth/config"),
     "/api/auth/whoami": _plain("/api/auth/whoami"),
     "/api/keys": _plain("/api/keys"),

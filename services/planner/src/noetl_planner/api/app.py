@@ -25,7 +25,7 @@ from litestar.types import (
 from msgspec import Struct
 
 from noetl_contracts.errors import ResultMalformed, Retryable
-from noetl_planner.api import health
+from noetl_planner.api import health, service_health
 from noetl_planner.api.catalog import plans, playbook_folders, playbooks, states
 from noetl_planner.api.claims import claims, frame_claims
 from noetl_planner.api.console import routes as console
@@ -167,6 +167,7 @@ BODY_BYTES_MAX = 4 * 1024 * 1024
 
 
 API_ROUTES: tuple[ControllerRouterHandler, ...] = (
+    *service_health.ROUTES,
     *executions.ROUTES,
     *input_files.ROUTES,
     *event_stream.ROUTES,

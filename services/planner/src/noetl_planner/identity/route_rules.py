@@ -68,6 +68,8 @@ _EXECUTION = "/api/executions/{execution_id}"
 RULES: dict[tuple[str, str], RouteRule] = {
     ("GET", "/"): PUBLIC,
     ("GET", "/api/health"): PUBLIC,
+    # Of all tenants: the handler asks whether the organization is the installation's own.
+    ("GET", "/api/health/services"): _ADMINISTER,
     ("GET", "/schema"): SIGNED_IN,
     ("GET", "/schema/openapi.json"): SIGNED_IN,
     ("GET", "/schema/{path}"): SIGNED_IN,
