@@ -28,3 +28,5 @@ export type Density = Schemas["Density"];
 export type Diff = Schemas["Diff"];
 export type Counterfactual = Schemas["CounterfactualReport"];
 export type RunDifference = Schemas["RunDifference"];
+export type ServiceHealth = Schemas["ServiceHealth"];
+export type LetterPage = Schemas["LetterPage"];
