@@ -181,10 +181,14 @@ def _object(contents: StackContents, count: int) -> Iterator[Ask]:
         yield Ask(path=f"/api/objects/{name}")
 
 
-def _result(contents: StackContents, count: int) -> Iterator[Ask]:
-    for turn in range(count):
-        _, _, _, execution, _, step, *_ = contents.refs[turn % len(contents.refs)].split("/")
-        yield Ask(path=f"/api/result/{execution}/{step}", params={"limit": 100})
+def _result(address: str) -> Walk:
+    def walk(contents: StackContents, count: int) -> Iterator[Ask]:
+        for turn in range(count):
+            _, _, _, execution, _, step, *_ = contents.refs[turn % len(contents.refs)].split("/")
+            path = address.format(execution_id=execution, step=step)
+            yield Ask(path=path, params={"limit": 100})
+
+    return walk
 
 
 def _trace(contents: StackContents, count: int) -> Iterator[Ask]:
@@ -284,7 +288,10 @@ WALKS: dict[str, Walk] = {
     "/api/objects/{object_type}/{key}": _object,
     "/api/result/{execution_id}/list": _each("/api/result/{execution_id}/list"),
     "/api/result/{execution_id}/stats": _each("/api/result/{execution_id}/stats"),
-    "/api/result/{execution_id}/{step}": _result,
+    "/api/result/{execution_id}/{step}": _result("/api/result/{execution_id}/{step}"),
+    "/api/executions/{execution_id}/result/{step}": _result(
+        "/api/executions/{execution_id}/result/{step}"
+    ),
     "/api/retention/holds": _of_place("/api/retention/holds"),
     "/api/retention/policy": _of_place("/api/retention/policy"),
     "/api/retention/units": _of_place("/api/retention/units"),

@@ -45,6 +45,7 @@ WALK: dict[tuple[str, str], Any] = {
     ("GET", "/api/result/{execution_id}/list"): None,
     ("GET", "/api/result/{execution_id}/stats"): None,
     ("GET", "/api/result/{execution_id}/{step}"): None,
+    ("GET", "/api/executions/{execution_id}/result/{step}"): None,
     ("PUT", "/api/state/value"): {"path": "{folder}/increments", **STATE},
     ("POST", "/api/schedules"): {"name": "new_{folder}", **CRON},
     ("PUT", "/api/schedules/{name}"): CRON,

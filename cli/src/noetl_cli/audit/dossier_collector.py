@@ -218,7 +218,9 @@ class DossierCollector:
         results = f"/api/result/{execution_id}"
         self._record(f"{results}/list")
         for result in self._answers[f"{results}/list"]["body"].get("results", []):
-            self._record_preview(f"{results}/{client.escape_segment(result['step'])}", result)
+            self._record_preview(
+                f"{self._run}/result/{client.escape_segment(result['step'])}", result
+            )
         for step in dict.fromkeys(loop["step"] for loop in latest["loops"]):
             self._record_items(step)
 
