@@ -40,6 +40,7 @@ from noetl_planner.api.executions import (
     step_runs,
     variables,
 )
+from noetl_planner.api.executions.moments import MomentUnderWay
 from noetl_planner.api.history import (
     audits,
     counterfactuals,
@@ -228,6 +229,7 @@ def create_app(services: ApiServices) -> Litestar:
         state=State({SERVICES: services}, deep_copy=False),
         exception_handlers={
             ApiError: problems.show_api_error,
+            MomentUnderWay: moments.show_progress,
             HTTPException: problems.show_http_error,
             Retryable: problems.show_retryable,
             HistoryDropped: problems.show_dropped,

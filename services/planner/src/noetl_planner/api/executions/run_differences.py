@@ -78,7 +78,7 @@ class RunSides(Struct, frozen=True, kw_only=True):
     has_inputs: bool
 
 
-@get("/executions/{execution_id:str}/difference", tags=["executions"])
+@get("/executions/{execution_id:str}/difference", tags=["executions"], responses=moments.UNDER_WAY)
 async def show_difference(
     services: Services,
     execution_id: FromPath[str],

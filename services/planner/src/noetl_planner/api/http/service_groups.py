@@ -22,6 +22,7 @@ from noetl_planner.identity.openid.sign_in import SignIn
 from noetl_planner.shards.caches import ProgramCache
 from noetl_planner.shards.commit_feed import CommitFeed
 from noetl_planner.shards.local_starts import LocalStarts
+from noetl_planner.shards.moment_folds import MomentFolds
 from noetl_planner.shards.render_processes import RenderProcesses
 from noetl_planner.shards.store_waits import StoreWaits
 from noetl_planner.shards.worker_presence import WorkerPresence
@@ -107,6 +108,7 @@ class HistoryStores(Struct, frozen=True, kw_only=True):
     lineage: LineageHistories
     holds: Holds
     durability: DurabilitySettings
+    moment_folds: MomentFolds = msgspec.field(default_factory=MomentFolds)
 
 
 class PlaybookServices(Struct, frozen=True, kw_only=True):
