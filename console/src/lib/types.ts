@@ -30,3 +30,4 @@ export type Counterfactual = Schemas["CounterfactualReport"];
 export type RunDifference = Schemas["RunDifference"];
 export type ServiceHealth = Schemas["ServiceHealth"];
 export type LetterPage = Schemas["LetterPage"];
+export type MomentProgress = Schemas["MomentProgress"];
