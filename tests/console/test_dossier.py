@@ -138,9 +138,7 @@ def test_a_command_checks_a_dossier_as_its_page_does(
     whole = json.loads(type_noetl(stack, "evidence", "check", str(dossiers[name]), "--json"))
     assert whole["findings"] == []
     assert whole["events"] == whole["seal"]["head"]["version"]
-    changed = change_part(
-        dossiers[name], "events", lambda events: events.pop(2), reseal=True
-    )
+    changed = change_part(dossiers[name], "events", lambda events: events.pop(2), reseal=True)
     with pytest.raises(CalledProcessError) as refused:
         type_noetl(stack, "evidence", "check", str(changed))
     assert refused.value.returncode == 1

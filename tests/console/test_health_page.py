@@ -100,7 +100,8 @@ def test_what_is_not_known_or_refused_is_said(open_page: OpenPage) -> None:
 def test_a_viewer_is_shown_what_a_viewer_may_see(open_page: OpenPage) -> None:
     watched = open_page()
     watched.page.route(
-        "**/api/health/services", answer_with({"code": "forbidden", "detail": "no", "hint": ""}, 403)
+        "**/api/health/services",
+        answer_with({"code": "forbidden", "detail": "no", "hint": ""}, 403),
     )
     page = watched.open("health")
     expect(page.get_by_text("is for administrators of the installation")).to_be_visible()

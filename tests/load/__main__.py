@@ -14,7 +14,17 @@ from typing import Any
 
 import msgspec
 from rich.console import Console
-from tests.load import concurrent, console_pages, page, samples, soak, summing, sweep, telling, tenants
+from tests.load import (
+    concurrent,
+    console_pages,
+    page,
+    samples,
+    soak,
+    summing,
+    sweep,
+    telling,
+    tenants,
+)
 
 Run = Callable[[Path, argparse.Namespace], dict[str, Any]]
 console = Console()

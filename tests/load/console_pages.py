@@ -75,27 +75,36 @@ console = Console()
 
 def run(folder: Path, *, minutes: float) -> dict[str, Any]:
     """Fill a stack, then look at it through a browser."""
-    with running_stack(folder / "stack", "--workers", "1", "--no-s3") as stack, _browser() as chrome:
+    with running_stack(folder / "stack", "--workers", "1", "--no-s3") as stack:
+        # The browser's driver has an event loop of its own: what needs another comes before it.
         filling.fill(stack.url("postgres"), RUNS)
         items = _run_to_end(stack, MANY_ITEMS, "load/many-items", ITEMS)
         lines = _run_to_end(stack, MANY_LINES, "load/many-lines", LINES)
-        found: dict[str, Any] = {"logs": _search_logs(stack, lines)}
-        found["pages"] = [
+        _put(stack, LIVE)
+        with _browser() as chrome:
+            found = _look_at_pages(chrome, stack, items=items, lines=lines)
+            live = stack.execute("load/live", key="live", n=ITEMS)
+            wait_until(
+                lambda: read_status(stack.url("api"), live) == "RUNNING",
+                timeout_s=PATIENCE_S,
+                what="the live run begins",
+            )
+            found["watching"] = _watch_long(chrome, stack, live, minutes=minutes)
+            found["watchers"] = _count_cost(chrome, stack, live)
+        http.post(f"{stack.url('api')}/api/executions/{live}/cancel", json={})
+    return {"minutes": minutes, **found}
+
+
+def _look_at_pages(chrome: Browser, stack: Stack, *, items: str, lines: str) -> dict[str, Any]:
+    return {
+        "logs": _search_logs(stack, lines),
+        "pages": [
             _open_page(chrome, stack, "1,000 runs", "runs", "tbody tr"),
             _open_page(chrome, stack, "a run of 100,000 items", f"runs/{items}", "main h1"),
             _open_page(chrome, stack, "its items", f"runs/{items}/items", "tbody tr"),
             _open_page(chrome, stack, "100,000 lines", f"runs/{lines}/logs?find=refused", "mark"),
-        ]
-        live = stack.execute("load/live", key="live", n=ITEMS) if _put(stack, LIVE) else ""
-        wait_until(
-            lambda: read_status(stack.url("api"), live) == "RUNNING",
-            timeout_s=PATIENCE_S,
-            what="the live run begins",
-        )
-        found["watching"] = _watch_long(chrome, stack, live, minutes=minutes)
-        found["watchers"] = _count_cost(chrome, stack, live)
-        http.post(f"{stack.url('api')}/api/executions/{live}/cancel", json={})
-    return {"minutes": minutes, **found}
+        ],
+    }
 
 
 def wrong(found: dict[str, Any]) -> list[str]:
@@ -120,10 +129,9 @@ def _browser() -> Iterator[Browser]:
         launched.close()
 
 
-def _put(stack: Stack, text: str) -> bool:
+def _put(stack: Stack, text: str) -> None:
     answer = http.post(f"{stack.url('api')}/api/catalog/register", json={"content": text})
     assert answer.is_success, answer.text
-    return True
 
 
 def _run_to_end(stack: Stack, text: str, path: str, count: int) -> str:
@@ -159,9 +167,7 @@ def _search_logs(stack: Stack, execution_id: str) -> dict[str, Any]:
     }
 
 
-def _open_page(
-    browser: Browser, stack: Stack, name: str, path: str, wait: str
-) -> dict[str, Any]:
+def _open_page(browser: Browser, stack: Stack, name: str, path: str, wait: str) -> dict[str, Any]:
     """Open a page as somebody does who has been here before; the second time counts."""
     context = browser.new_context(viewport={"width": 1280, "height": 800})
     page = context.new_page()

@@ -84,9 +84,7 @@ def write_dossier(file: Path, parts: Parts, seal: dict[str, Any]) -> Path:
     return file
 
 
-async def check_changed(
-    folder: Path, change: Callable[[Parts, dict[str, Any]], None]
-) -> list[str]:
+async def check_changed(folder: Path, change: Callable[[Parts, dict[str, Any]], None]) -> list[str]:
     """What is found in a dossier that somebody changed and sealed again."""
     parts, seal = await make_parts()
     change(parts, seal)
@@ -206,7 +204,9 @@ async def test_the_command_says_what_it_checked_and_compares_the_seal(tmp_path: 
     shown = json.loads(whole.stdout)
     assert (shown["findings"], shown["events"]) == ([], 4)
     words = ["evidence", "check", str(file), "--seal"]
-    assert "all is as it was sealed" in CliRunner().invoke(app, [*words, shown["seal_digest"]]).stdout
+    assert (
+        "all is as it was sealed" in CliRunner().invoke(app, [*words, shown["seal_digest"]]).stdout
+    )
     other = CliRunner().invoke(app, [*words, "0" * 64])
     assert other.exit_code == ExitCode.FAILED
     assert "not the one that was given" in other.stdout

@@ -12,11 +12,11 @@ from tests.support.identities import OWNER, make_caller, make_guarded_app, open_
 
 from noetl_contracts.ids import ExecutionId
 from noetl_planner.api.executions import moments
-from noetl_planner.shards import moment_folds
-from noetl_planner.shards.moment_folds import MomentFold, MomentFolds
 from noetl_replay.history_replay import HistoryReplay
 from noetl_replay.state import ExecutionState, build_empty_state
+from noetl_storage.ledger import moment_folds
 from noetl_storage.ledger.frame_bins import bin_frames
+from noetl_storage.ledger.moment_folds import MomentFold, MomentFolds
 
 EXECUTION = ExecutionId("72057594037927937")
 MOMENT = f"/api/executions/{EXECUTION}/moment"
@@ -94,7 +94,9 @@ async def test_who_may_not_read_payloads_sees_no_values() -> None:
 
 async def ask_moment(world: ApiWorld, version: int, execution_id: ExecutionId = EXECUTION) -> Any:
     async with open_client(make_guarded_app(world), OWNER) as client:
-        return await client.get(f"/api/executions/{execution_id}/moment", params={"version": version})
+        return await client.get(
+            f"/api/executions/{execution_id}/moment", params={"version": version}
+        )
 
 
 async def test_a_far_moment_is_folded_in_slices_and_says_how_far_it_is(
@@ -103,10 +105,8 @@ async def test_a_far_moment_is_folded_in_slices_and_says_how_far_it_is(
     monkeypatch.setattr(moments, "SLICE_EVENTS", 1)
     world = await a_world()
     app = make_guarded_app(world)
-    answers = []
     async with open_client(app, OWNER) as client:
-        for _ in range(3):
-            answers.append(await client.get(MOMENT, params={"version": 3}))
+        answers = [await client.get(MOMENT, params={"version": 3}) for _ in range(3)]
     assert [answer.status_code for answer in answers] == [202, 202, 200]
     assert [answer.json().get("folded") for answer in answers[:2]] == [1, 2]
     monkeypatch.setattr(moments, "SLICE_EVENTS", 1000)

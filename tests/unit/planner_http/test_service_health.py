@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 from tests.support.api import ApiWorld
-from tests.support.identities import NOBODY, OTHER, OWNER, make_caller, make_guarded_app, open_client
+from tests.support.identities import (
+    NOBODY,
+    OTHER,
+    OWNER,
+    make_caller,
+    make_guarded_app,
+    open_client,
+)
 
 from noetl_messaging.streams.errors import MessagingUnavailable
 from noetl_messaging.streams.ports import Backlog
@@ -75,7 +82,7 @@ async def test_projectors_are_listed_by_number_with_what_they_have_to_do() -> No
 
 
 @pytest.mark.parametrize(("oldest_s", "is_well"), [(0.0, True), (30.0, True), (30.1, False)])
-async def test_an_old_message_of_the_outbox_is_told(oldest_s: float, is_well: bool) -> None:
+async def test_an_old_message_of_the_outbox_is_told(oldest_s: float, *, is_well: bool) -> None:
     shown = await ask(outbox_backlog=GivenOutbox(7, oldest_s))
     assert shown["outbox"] == {"rows": 7, "oldest_s": oldest_s, "is_well": is_well}
 
@@ -125,7 +132,7 @@ async def test_only_who_administers_the_installation_is_told() -> None:
     ],
 )
 def test_a_setting_is_kept_where_nothing_acknowledged_is_lost(
-    name: str, value: str, is_kept: bool
+    name: str, value: str, *, is_kept: bool
 ) -> None:
     (finding,) = judge_settings({name: value, "server_version": "18"})
     assert (finding.is_kept, bool(finding.way_out)) == (is_kept, not is_kept)

@@ -193,11 +193,7 @@ class DossierCollector:
         pool = ValuePool()
         moments = {}
         for version in choose_versions(head):
-            moment = (
-                latest
-                if version == head
-                else self._fetch_moment(version)
-            )
+            moment = latest if version == head else self._fetch_moment(version)
             moments[str(version)] = pool.add_fields(moment)
         if len(moments) < head:
             self._left_out.append(

@@ -21,7 +21,7 @@ PROCESS_LINES = 50
 TAIL_BYTES_MAX = 4 * 1024 * 1024
 
 
-def logs(
+def logs(  # noqa: PLR0913 - one parameter for each option of the command line
     *,
     names: Annotated[
         list[str] | None,

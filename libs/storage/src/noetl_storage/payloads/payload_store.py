@@ -326,9 +326,7 @@ class PayloadStore:
         except KeyError as failure:
             raise PayloadMissing(f"{key} was removed while it was read") from failure
 
-    async def _iterate_pages(
-        self, prefix: str, after: str = ""
-    ) -> AsyncIterator[list[ObjectInfo]]:
+    async def _iterate_pages(self, prefix: str, after: str = "") -> AsyncIterator[list[ObjectInfo]]:
         listing = self._objects.iterate_objects_under(prefix, after)
         while page := await self._run_call(prefix, lambda: list(islice(listing, _PAGE))):
             yield page

@@ -37,7 +37,6 @@ from noetl_planner.api.executions import (
     moments,
     reruns,
     run_differences,
-    step_runs,
     variables,
 )
 from noetl_planner.api.executions.moments import MomentUnderWay
@@ -51,6 +50,7 @@ from noetl_planner.api.history import (
     payloads,
     results,
     retention,
+    step_runs,
     traces,
 )
 from noetl_planner.api.http import bodies, host_and_origin_checks, problems

@@ -18,9 +18,8 @@ from msgspec import Struct, structs
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger.records import FrameBin
 from noetl_contracts.status import RunStatus
-from noetl_planner.api.executions import step_runs
-from noetl_planner.api.executions.step_runs import StepRunView
-from noetl_planner.api.history import history_replay
+from noetl_planner.api.history import history_replay, step_runs
+from noetl_planner.api.history.step_runs import StepRunView
 from noetl_planner.api.http.problems import NUMBER_MAX, AnyRequest, build_bad_request_error
 from noetl_planner.api.http.service_groups import HistoryStores
 from noetl_planner.api.http.services import ApiServices, Services
@@ -28,9 +27,9 @@ from noetl_planner.api.lookup import execution_lookup, hidden_values, views
 from noetl_planner.api.lookup.views import AwaitedMessage, LoopView, Row, StageView
 from noetl_planner.api.pools import pool_waits
 from noetl_planner.api.pools.pool_waits import Waiting
-from noetl_planner.shards.moment_folds import MomentFold
 from noetl_playbook.views import ctx_references
 from noetl_replay.state import build_empty_state
+from noetl_storage.ledger.moment_folds import MomentFold
 
 # All bins of a page, the bins of a stage, and the stages, loops and runs of steps of a page.
 BINS_MAX = 1600
@@ -210,9 +209,7 @@ async def _fold_surfaces(
     return surfaces
 
 
-async def _fold_until(
-    services: ApiServices, execution_id: ExecutionId, version: int
-) -> MomentFold:
+async def _fold_until(services: ApiServices, execution_id: ExecutionId, version: int) -> MomentFold:
     """Fold a slice of a history; raises `MomentUnderWay` where that does not reach the version."""
     folds = services.history.moment_folds
     fold = folds.take_fold(execution_id, version) or MomentFold(
@@ -230,9 +227,7 @@ async def _fold_until(
         raise
     if end < version:
         folds.keep_fold(fold)
-        raise MomentUnderWay(
-            MomentProgress(execution_id=execution_id, folded=end, wanted=version)
-        )
+        raise MomentUnderWay(MomentProgress(execution_id=execution_id, folded=end, wanted=version))
     return fold
 
 

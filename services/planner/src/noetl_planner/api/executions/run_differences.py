@@ -171,9 +171,7 @@ def _compare_steps(
         {outline.step: outline for outline in of_run} for of_run in outlines or ([], [])
     )
     return [
-        _compare_step(
-            step, (ours.get(step), theirs.get(step)), (first.get(step), second.get(step))
-        )
+        _compare_step(step, (ours.get(step), theirs.get(step)), (first.get(step), second.get(step)))
         for step in dict.fromkeys([*ours, *theirs])
     ]
 

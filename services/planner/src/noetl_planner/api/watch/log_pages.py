@@ -56,7 +56,9 @@ class LogPageReader:
     async def read_page(self, execution_id: ExecutionId, cursor: LogCursor | None) -> LogPage:
         """Read on from a place, or from the beginning."""
         has_more = False
-        async with aclosing(self._chunks.read_chunks(cursor and cursor.name)) as log_chunks:
+        async with aclosing(
+            self._chunks.read_chunks(cursor.name if cursor else None)
+        ) as log_chunks:
             async for log_chunk in log_chunks:
                 has_more = self._is_full()
                 if has_more:
@@ -88,7 +90,7 @@ class LogPageReader:
         self._chunks_read += 1
         room = self._limit - len(self._lines)
         if not skipped:
-            # What is not whole is said to everybody, whatever line is looked for.
+            # What is not whole is said to everybody, also to who looks for another line.
             self._lines += view_problem(log_chunk)
         chunk = log_chunk.chunk
         if chunk is None:

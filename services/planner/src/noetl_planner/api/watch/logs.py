@@ -78,7 +78,7 @@ async def _find_place(
 
 
 @get("/executions/{execution_id:str}/logs/stream", tags=["executions"])
-async def follow_lines(
+async def follow_lines(  # noqa: PLR0913, PLR0917 - one for each parameter of the address
     services: Services,
     request: AnyRequest,
     execution_id: FromPath[str],

@@ -1,4 +1,4 @@
-"""Folds of histories that pages look at: kept for a while, so that a later moment goes on from them.
+"""Folds of histories that pages look at, kept for a while: a later moment goes on from them.
 
 A moment of a long history is folded in slices, one a request. Between two requests the fold stays
 here, in the memory of this process alone: another planner, or this one after a minute at rest,
