@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from subprocess import CalledProcessError
 from typing import Any
 
 import pytest
@@ -128,6 +129,20 @@ def put_part(text: str, name: str, value: Any) -> str:
     block = codec.encode_text(value).replace("<", "\\u003c")
     pattern = rf'(id="dossier-{name}">).*?(</script>)'
     return re.sub(pattern, lambda found: f"{found[1]}{block}{found[2]}", text, count=1)
+
+
+@pytest.mark.parametrize("name", ["parcels", "orders", "struck"])
+def test_a_command_checks_a_dossier_as_its_page_does(
+    stack: Stack, dossiers: Dossiers, name: str
+) -> None:
+    whole = json.loads(type_noetl(stack, "evidence", "check", str(dossiers[name]), "--json"))
+    assert whole["findings"] == []
+    assert whole["events"] == whole["seal"]["head"]["version"]
+    changed = change_part(dossiers[name], "events", lambda events: events.pop(2), reseal=True)
+    with pytest.raises(CalledProcessError) as refused:
+        type_noetl(stack, "evidence", "check", str(changed))
+    assert refused.value.returncode == 1
+    assert "version 3 was removed" in refused.value.stdout
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What people come for, by mouse and by keyboard alone, in a real browser on a real stack."""
 
+import re
 from pathlib import Path
 
 from playwright.sync_api import Page, expect
@@ -9,6 +10,7 @@ from tests.console.conftest import (
     find_address,
     read_status,
     sign_in_address,
+    type_noetl,
 )
 from tests.support.asking import http
 from tests.support.servers import wait_until
@@ -101,11 +103,22 @@ def test_logs_are_searched_and_their_first_error_found(open_page: OpenPage, runs
     expect(page.get_by_text("page 0 read", exact=True)).to_be_visible()
     page.get_by_role("button", name="First error").click()
     expect(page.get_by_text("ERROR the source answered slowly")).to_be_in_viewport()
-    page.get_by_label("Search the lines").fill("page 39")
-    expect(page.get_by_text("1 lines")).to_be_visible()
+    page.get_by_label("Search the lines").fill("PAGE 39")
+    expect(page.get_by_role("status").get_by_text(re.compile(r"^1 of \d+ lines$"))).to_be_visible()
+    expect(page.locator("mark")).to_have_text("page 39")
     with page.expect_download() as download:
         page.get_by_role("button", name="Download").click()
     assert "page 39 read" in Path(download.value.path()).read_text()
+    page.get_by_label("Stream").select_option("stderr")
+    expect(page.get_by_text("No line is like that.")).to_be_visible()
+
+
+def test_the_command_finds_the_lines_that_the_page_finds(stack: Stack, runs: Runs) -> None:
+    found = type_noetl(stack, "logs", runs["orders"], "fetch", "--search", "page 3")
+    assert [line.rpartition(": ")[2] for line in found.splitlines()] == [
+        f"page {page} read" for page in (3, *range(30, 40))
+    ]
+    assert type_noetl(stack, "logs", runs["orders"], "--attempt", "99") == ""
 
 
 def test_two_moments_are_compared(open_page: OpenPage, runs: Runs) -> None:

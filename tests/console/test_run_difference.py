@@ -75,8 +75,8 @@ def test_the_command_compares_as_the_page_does(
 def test_steps_of_another_playbook_are_named_as_its_own(open_page: OpenPage, runs: Runs) -> None:
     page = open_page().open(f"runs/{runs['greeting']}/compare?run={runs['orders']}")
     rows = page.get_by_role("region", name="Steps of both runs").locator("tbody tr")
-    expect(rows.filter(has_text="greet")).to_contain_text("only in this run")
-    expect(rows.filter(has_text="convert")).to_contain_text("only in the other run")
+    expect(rows.filter(has_text="greet")).to_contain_text("only in the first run")
+    expect(rows.filter(has_text="convert")).to_contain_text("only in the second run")
 
 
 def test_a_run_that_is_not_there_is_said(open_page: OpenPage, runs: Runs) -> None:

@@ -1,4 +1,4 @@
-"""Load and soak: `python -m tests.load soak | concurrent | sweep | tenants`.
+"""Load and soak: `python -m tests.load soak | concurrent | sweep | tenants | console`.
 
 Each runs on a stack of its own and writes its section of benchmarks/load.{json,md} anew; what the others
 found stays. `--found FILE` keeps what was found in a file instead, `--write FILE` takes such a file
@@ -14,7 +14,17 @@ from typing import Any
 
 import msgspec
 from rich.console import Console
-from tests.load import concurrent, page, samples, soak, summing, sweep, telling, tenants
+from tests.load import (
+    concurrent,
+    console_pages,
+    page,
+    samples,
+    soak,
+    summing,
+    sweep,
+    telling,
+    tenants,
+)
 
 Run = Callable[[Path, argparse.Namespace], dict[str, Any]]
 console = Console()
@@ -69,6 +79,7 @@ RUNS: dict[str, Run] = {
     "sweep": lambda folder, given: sweep.run(
         folder, executions=given.executions or sweep.EXECUTIONS
     ),
+    "console": lambda folder, given: console_pages.run(folder, minutes=given.minutes),
     "tenants": lambda folder, given: tenants.run(
         folder, tenants.Size(flood=given.flood, small=given.small)
     ),
@@ -78,6 +89,7 @@ WRONG: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "concurrent": concurrent.wrong,
     "sweep": sweep.wrong,
     "tenants": tenants.wrong,
+    "console": console_pages.wrong,
 }
 
 
@@ -86,7 +98,7 @@ def _arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("name", choices=RUNS, help="which load")
-    parser.add_argument("--minutes", type=float, default=60.0, help="of the soak")
+    parser.add_argument("--minutes", type=float, default=60.0, help="of soak and console")
     parser.add_argument("--rate", type=float, default=2.0, help="executions a second, of the soak")
     parser.add_argument("--samples", type=Path, help="where the soak's samples are kept")
     parser.add_argument("--executions", type=int, help="of concurrent and sweep")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from tests.load import page_soak
+from tests.load import page_console, page_soak
 from tests.load.plots import DRAWING, draw
 from tests.load.telling import counts, on, table
 
@@ -15,7 +15,7 @@ PAGE_FILE = BENCHMARKS / "load.md"
 _HEAD = """# Load and soak
 
 Each section is one command, and what it found on a stack of its own: `make soak`, `make load LOADS=concurrent`,
-`make load LOADS=sweep`, `make load LOADS=tenants`. Times say how busy the machine was as much as how fast the engine is;
+`make load LOADS=sweep`, `make load LOADS=tenants`, `make load LOADS=console`. Times say how busy the machine was as much as how fast the engine is;
 `load` beside a figure is the machine's load average over its processors when it began and when it ended. Counts, memory and
 CPU seconds do not depend on that.
 """
@@ -179,4 +179,5 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "concurrent": _concurrent,
     "sweep": _sweep,
     "tenants": _tenants,
+    "console": page_console.section,
 }

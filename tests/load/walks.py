@@ -103,6 +103,11 @@ def _executions(contents: StackContents, count: int) -> Iterator[Ask]:
         yield Ask(path="/api/executions", params={**before, **filters})
 
 
+def _difference(contents: StackContents, count: int) -> Iterator[Ask]:
+    for one, other in zip(contents.some(count), contents.some(count), strict=True):
+        yield Ask(path=f"/api/executions/{one}/difference", params={"with": other})
+
+
 def _show(contents: StackContents, count: int) -> Iterator[Ask]:
     def more(answer: Any) -> Params | None:
         pagination = answer["pagination"]
@@ -176,10 +181,14 @@ def _object(contents: StackContents, count: int) -> Iterator[Ask]:
         yield Ask(path=f"/api/objects/{name}")
 
 
-def _result(contents: StackContents, count: int) -> Iterator[Ask]:
-    for turn in range(count):
-        _, _, _, execution, _, step, *_ = contents.refs[turn % len(contents.refs)].split("/")
-        yield Ask(path=f"/api/result/{execution}/{step}", params={"limit": 100})
+def _result(address: str) -> Walk:
+    def walk(contents: StackContents, count: int) -> Iterator[Ask]:
+        for turn in range(count):
+            _, _, _, execution, _, step, *_ = contents.refs[turn % len(contents.refs)].split("/")
+            path = address.format(execution_id=execution, step=step)
+            yield Ask(path=path, params={"limit": 100})
+
+    return walk
 
 
 def _trace(contents: StackContents, count: int) -> Iterator[Ask]:
@@ -227,6 +236,7 @@ def _variable(contents: StackContents, count: int) -> Iterator[Ask]:
 WALKS: dict[str, Walk] = {
     "/": _plain("/"),
     "/api/health": _plain("/api/health"),
+    "/api/health/services": _plain("/api/health/services"),
     "/api/auth/config": _plain("/api/auth/config"),
     "/api/auth/whoami": _plain("/api/auth/whoami"),
     "/api/keys": _plain("/api/keys"),
@@ -251,6 +261,7 @@ WALKS: dict[str, Walk] = {
         "/api/executions/{execution_id}/logs/stream"
     ),
     "/api/executions/{execution_id}/moment": _each("/api/executions/{execution_id}/moment"),
+    "/api/executions/{execution_id}/difference": _difference,
     "/api/executions/{execution_id}/lineage": _each("/api/executions/{execution_id}/lineage"),
     "/api/executions/{execution_id}/trace/{step}": _trace,
     "/api/dead-letters": _plain("/api/dead-letters"),
@@ -284,7 +295,10 @@ WALKS: dict[str, Walk] = {
     "/api/objects/{object_type}/{key}": _object,
     "/api/result/{execution_id}/list": _each("/api/result/{execution_id}/list"),
     "/api/result/{execution_id}/stats": _each("/api/result/{execution_id}/stats"),
-    "/api/result/{execution_id}/{step}": _result,
+    "/api/result/{execution_id}/{step}": _result("/api/result/{execution_id}/{step}"),
+    "/api/executions/{execution_id}/result/{step}": _result(
+        "/api/executions/{execution_id}/result/{step}"
+    ),
     "/api/retention/holds": _of_place("/api/retention/holds"),
     "/api/retention/policy": _of_place("/api/retention/policy"),
     "/api/retention/units": _of_place("/api/retention/units"),

@@ -51,6 +51,7 @@ from noetl_planner.shards.store_waits import StoreWaits
 from noetl_planner.shards.worker_presence import WorkerPresence
 from noetl_replay import fold, rows, state
 from noetl_storage.memory.business_objects import MemoryBusinessObjects
+from noetl_storage.memory.durability import MemoryDurability
 from noetl_storage.memory.history_pages import MemoryHistoryPages
 from noetl_storage.memory.holds import MemoryHolds
 from noetl_storage.memory.identities import MemoryAdministrationLog, MemoryIdentities, MemoryQuotas
@@ -58,7 +59,7 @@ from noetl_storage.memory.leases import MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger, MemoryLedgerAudit
 from noetl_storage.memory.lineage import MemoryLineageHistories
 from noetl_storage.memory.notifications import MemoryNotifications
-from noetl_storage.memory.outbox import MemoryDeadLetterLog, MemoryRequests
+from noetl_storage.memory.outbox import MemoryDeadLetterLog, MemoryOutbox, MemoryRequests
 from noetl_storage.memory.projections import MemoryProjections
 from noetl_storage.memory.registry import (
     MemoryCatalog,
@@ -202,6 +203,8 @@ class ApiWorld:
             "quotas": self.quotas,
             "quota_board": QuotaBoard(self.quotas),
             "requests": self.requests,
+            "outbox_backlog": MemoryOutbox(self.store),
+            "durability": MemoryDurability(),
             "projections": self.projections,
             "ledger": self.ledger,
             "catalog": self.catalog,

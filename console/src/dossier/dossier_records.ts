@@ -41,14 +41,14 @@ export function buildRecords(dossier: Dossier): Records {
       const chunk = readChunk(kept);
       return chunk ? viewLines(chunk) : [];
     });
-    const step = query.get("step") ?? "";
-    const wanted = step ? lines.filter((line) => line.step === step) : lines;
+    const wanted = lines.filter((line) => isWanted(line, query));
     const from = Number(query.get("after") || 0);
     const shown = wanted.slice(from, from + Number(query.get("limit") ?? 1000));
     return {
       lines: shown,
       next_after: String(from + shown.length),
       has_more: from + shown.length < wanted.length,
+      lines_read: from === 0 ? lines.length : 0,
       note: logs.value?.length ? "" : "No task of this run has written anything.",
     };
   }
@@ -70,6 +70,16 @@ export function buildRecords(dossier: Dossier): Records {
   }
 
   return { answer, versions };
+}
+
+function isWanted(line: LogLine, query: URLSearchParams): boolean {
+  const read = (name: string): string => query.get(name) ?? "";
+  return (
+    (!read("step") || line.step === read("step")) &&
+    (!read("stream") || line.stream === read("stream")) &&
+    (!read("attempt") || line.attempt === Number(read("attempt"))) &&
+    line.text.toLowerCase().includes(read("text").toLowerCase())
+  );
 }
 
 function readAnswer(recorded: RecordedAnswer | undefined, path: string): unknown {

@@ -24,6 +24,11 @@ const LOOKS: Record<string, Look> = {
   degraded: { tone: "failed", shape: "cross", name: "degraded" },
   ok: { tone: "done", shape: "tick", name: "ok" },
   error: { tone: "failed", shape: "cross", name: "error" },
+  behind: { tone: "waiting", shape: "bars", name: "behind" },
+  unserved: { tone: "failed", shape: "cross", name: "nobody reads" },
+  safe: { tone: "done", shape: "tick", name: "as it must be" },
+  unsafe: { tone: "failed", shape: "cross", name: "not safe" },
+  unknown: { tone: "idle", shape: "ring", name: "not known" },
 };
 
 export function lookOf(status: string): Look {

@@ -27,3 +27,7 @@ export type Whoami = Schemas["Whoami"];
 export type Density = Schemas["Density"];
 export type Diff = Schemas["Diff"];
 export type Counterfactual = Schemas["CounterfactualReport"];
+export type RunDifference = Schemas["RunDifference"];
+export type ServiceHealth = Schemas["ServiceHealth"];
+export type LetterPage = Schemas["LetterPage"];
+export type MomentProgress = Schemas["MomentProgress"];

@@ -1,11 +1,11 @@
 // The run that a page shows, as it is or as it was at a version: one answer for all its parts.
-import { getJson } from "../lib/api";
+import { getFolded } from "../lib/folding";
 import { followRun } from "../lib/live";
 import { findRecords } from "../lib/records";
 import { Resource } from "../lib/resource.svelte";
 import { router } from "../lib/router.svelte";
 import { isEnded } from "../lib/status";
-import type { Moment, StageView } from "../lib/types";
+import type { Moment, MomentProgress, StageView } from "../lib/types";
 
 export class RunView {
   readonly moment: Resource<Moment>;
@@ -17,11 +17,18 @@ export class RunView {
     const canGoOn = findRecords() === null;
     return canGoOn && this.asOf === null && data !== null && !isEnded(data.status);
   });
+  /** How far the fold of a moment is that takes more than one answer. */
+  folding = $state.raw<MomentProgress | null>(null);
   private stopFollowing: (() => void) | null = null;
 
   constructor(readonly id: string) {
     this.moment = new Resource<Moment>((signal) =>
-      getJson(`/api/executions/${id}/moment`, { version: this.asOf }, signal),
+      getFolded(
+        `/api/executions/${id}/moment`,
+        { version: this.asOf },
+        signal,
+        (progress) => (this.folding = progress),
+      ),
     );
   }
 

@@ -367,6 +367,19 @@ async def test_names_are_listed_by_prefix_in_order(case: Case) -> None:
     )
 
 
+@pytest.mark.parametrize("names_max", [None, 1, 4, 100])
+async def test_names_behind_a_name_are_listed(case: Case, names_max: int | None) -> None:
+    place: dict[str, Any] = {"tenant_id": TenantId("pager"), "organization_id": ORGANIZATION}
+    names = [f"logs/7/20261126T23{minute:02}/{n:08}-x" for minute in (1, 2, 3) for n in (5, 6)]
+    for name in (*names, "logs/71/20261126T2301/00000005-x"):
+        await case.store.put_named(name, b"-", **place)
+    for number, name in enumerate(["", *names]):
+        listed = await case.store.list_names("logs/7/", **place, after=name, names_max=names_max)
+        assert listed == names[number:][:names_max]
+    behind_a_folder = await case.store.list_names("logs/7/", **place, after="logs/7/20261126T2302")
+    assert behind_a_folder == names[2:]
+
+
 @pytest.mark.parametrize(
     "name",
     ["", "/etc/passwd", "../x", "a/../../b", "a/./b", "a//b", "a/", "nul\x00", "a\\b", ".hidden",

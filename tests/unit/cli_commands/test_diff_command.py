@@ -1,30 +1,18 @@
-"""`noetl diff`: what differs between two runs, and what its exit code says of it."""
+"""`noetl diff`: how a comparison is printed, and what its exit code says of it."""
 
 import json
 from typing import Any
 
-import pytest
-from tests.support.canned_api import Answers, serve_answers
+from tests.support.canned_api import serve_answers
 from typer.testing import CliRunner, Result
 
 from noetl_cli.__main__ import app
 from noetl_cli.errors import ExitCode
 
-STEP = {
-    "step": "load",
-    "status": "COMPLETED",
-    "runs": 1,
-    "retries": 0,
-    "started_at": "2026-01-01T00:00:00Z",
-    "ended_at": "2026-01-01T00:00:01Z",
-    "duration": 1.0,
-    "came_from": None,
-    "error": None,
-}
-RESULT = {"step": "load", "row_count": None, "digest": "a" * 64}
+DIGEST = "a" * 64
 
 
-def a_run(number: int, *, steps: list[Any] | None = None, **fields: Any) -> dict[str, Any]:
+def a_run(number: int) -> dict[str, Any]:
     return {
         "execution_id": str(number),
         "path": "demo/orders",
@@ -32,110 +20,85 @@ def a_run(number: int, *, steps: list[Any] | None = None, **fields: Any) -> dict
         "status": "COMPLETED",
         "version": 9,
         "duration": 1.0 * number,
-        "workload": {"day": 5},
-        "more_runs": False,
-        "steps": [STEP] if steps is None else steps,
-        **fields,
     }
 
 
-def compare(
-    one: dict[str, Any],
-    other: dict[str, Any],
-    *options: str,
-    results: tuple[Any, Any] = (RESULT, RESULT),
-) -> Result:
-    answers: Answers = {}
-    for run, result in zip((one, other), results, strict=True):
-        run_id = run["execution_id"]
-        answers[f"GET /api/executions/{run_id}/moment"] = 200, run
-        shown = [] if result is None else [result]
-        answers[f"GET /api/result/{run_id}/list"] = 200, {"results": shown}
-    with serve_answers(answers) as api:
-        words = ["diff", one["execution_id"], other["execution_id"], "--server", api.url]
-        return CliRunner().invoke(app, [*words, *options])
+def a_step(*differences: str, other: Any = None) -> dict[str, Any]:
+    return {
+        "step": "load",
+        "one": {"status": "COMPLETED"},
+        "other": other,
+        "one_digest": DIGEST,
+        "other_digest": None,
+        "differences": list(differences),
+    }
 
 
-def test_runs_that_differ_in_nothing_but_time_are_alike() -> None:
-    done = compare(a_run(1), a_run(2))
+def compare(*options: str, **fields: Any) -> Result:
+    answer = {
+        "one": a_run(1),
+        "other": a_run(2),
+        "is_alike": False,
+        "differences": [],
+        "inputs": [],
+        "steps": [],
+        "not_compared": [],
+        **fields,
+    }
+    with serve_answers({"GET /api/executions/1/difference": (200, answer)}) as api:
+        done = CliRunner().invoke(app, ["diff", "1", "2", "--server", api.url, *options])
+    assert api.asked == ["GET /api/executions/1/difference?with=2"]
+    return done
+
+
+def test_runs_that_are_alike_are_called_so() -> None:
+    done = compare(is_alike=True)
     assert done.exit_code == ExitCode.OK, done.output
     assert done.stdout.splitlines()[-1] == "alike"
     assert "COMPLETED after 2.0 s" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("changed", "text"),
-    [
-        ({"steps": [{**STEP, "status": "FAILED"}]}, "status"),
-        ({"steps": [{**STEP, "error": {"code": "x"}}]}, "error"),
-        ({"steps": [{**STEP, "runs": 3}]}, "runs: 1, 3"),
-        ({"steps": [{**STEP, "retries": 2}]}, "retries: 0, 2"),
-        ({"steps": [{**STEP, "came_from": "begin"}]}, "came from"),
-        ({"steps": []}, "only in the first run"),
-        ({"steps": [STEP, {**STEP, "step": "end"}]}, "only in the second run"),
-    ],
-)
-def test_each_difference_of_a_step_is_said(changed: dict[str, Any], text: str) -> None:
-    done = compare(a_run(1), a_run(2, **changed))
+def test_a_step_is_shown_with_what_differs_of_it() -> None:
+    done = compare(steps=[a_step("only in the first run")])
     assert done.exit_code == ExitCode.FAILED, done.output
-    assert text in done.stdout
     assert "alike" not in done.stdout
+    line = done.stdout.splitlines()[-1]
+    assert line.split() == [
+        "load", "COMPLETED", "-", DIGEST[:12], "-", "only", "in", "the", "first", "run"
+    ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("result", "text"),
-    [
-        ({**RESULT, "digest": "b" * 64}, "  result"),
-        ({**RESULT, "row_count": 7}, "rows: -, 7"),
-        (None, "  result"),
-    ],
-)
-def test_results_differ_by_digest_and_by_rows(result: Any, text: str) -> None:
-    done = compare(a_run(1), a_run(2), results=(RESULT, result))
+def test_a_text_a_null_and_a_missing_input_are_shown_apart() -> None:
+    inputs = [
+        {"name": "day", "one": 5, "other": "5"},
+        {"name": "hour", "one": None},
+    ]
+    done = compare(inputs=inputs)
     assert done.exit_code == ExitCode.FAILED, done.output
-    assert done.stdout.splitlines()[-1].endswith(text), done.stdout
+    cells = [line.split() for line in done.stdout.splitlines()]
+    assert ["day", "5", '"5"'] in cells
+    assert ["hour", "null", "-"] in cells
 
 
-@pytest.mark.parametrize(
-    ("workload", "cells"),
-    [
-        ({"day": "5"}, ["day", "5", '"5"']),
-        ({"day": None}, ["day", "5", "null"]),
-        ({}, ["day", "5", "-"]),
-        ({"day": True}, ["day", "5", "true"]),
-    ],
-)
-def test_a_text_a_null_and_a_missing_input_are_shown_apart(workload: Any, cells: list[str]) -> None:
-    done = compare(a_run(1), a_run(2, workload=workload))
-    assert done.exit_code == ExitCode.FAILED, done.output
-    assert cells in [line.split() for line in done.stdout.splitlines()]
-
-
-def test_true_is_no_number_one() -> None:
-    one, other = a_run(1, workload={"n": [1]}), a_run(2, workload={"n": [True]})
-    assert compare(one, other).exit_code == ExitCode.FAILED
-
-
-def test_json_has_all_that_the_tables_show() -> None:
-    done = compare(a_run(1), a_run(2, workload={"day": 6}), "--output", "json")
+def test_json_has_all_that_the_planner_says() -> None:
+    done = compare("--output", "json", steps=[a_step("status", other={"status": "FAILED"})])
     assert done.exit_code == ExitCode.FAILED, done.output
     shown = json.loads(done.stdout)
     assert shown["is_alike"] is False
-    assert shown["inputs"] == [{"name": "day", "one": 5, "other": 6}]
-    assert shown["steps"][0]["one_digest"] == RESULT["digest"]
-    assert shown["steps"][0]["differences"] == []
+    assert shown["steps"][0]["differences"] == ["status"]
 
 
-def test_a_run_of_another_playbook_is_not_alike() -> None:
-    done = compare(a_run(1), a_run(2, path="demo/other"), "--output", "json")
+def test_what_was_left_out_is_said() -> None:
+    done = compare(not_compared=["results"])
     assert done.exit_code == ExitCode.FAILED, done.output
-    assert json.loads(done.stdout)["differences"] == ["path"]
+    assert "Not compared: results." in done.stderr
 
 
 def test_runs_that_are_not_shown_whole_are_never_called_alike() -> None:
-    done = compare(a_run(1), a_run(2, more_runs=True))
+    done = compare(is_alike=None, not_compared=["runs of steps"])
     assert getattr(done.exception, "exit_code", None) == ExitCode.USAGE
     assert "no more can be said" in str(done.exception)
+    assert "runs of steps" in str(done.exception)
 
 
 def test_what_cannot_be_compared_is_trouble_and_no_difference() -> None:

@@ -3,7 +3,10 @@
 from typing import Any
 
 import pytest
+from tests.support.canned_api import serve_answers
+from typer.testing import CliRunner
 
+from noetl_cli.__main__ import app
 from noetl_cli.errors import CliError
 from noetl_cli.planner.execution_logs import LogPrinter, format_log_line, parse_logs_request
 
@@ -65,3 +68,21 @@ def test_logs_are_of_one_execution_and_one_step() -> None:
     assert (logs_request.stream_address, logs_request.step) == ("/api/executions/7/logs", "load it")
     with pytest.raises(CliError, match="one execution"):
         parse_logs_request(["7", "load", "save"], lines=None, follow=True, as_json=False)
+
+
+@pytest.mark.parametrize("lines", [[], [line_of("it failed")]])
+def test_the_planner_is_asked_for_the_lines_that_are_looked_for(lines: list[Any]) -> None:
+    page = {"lines": lines, "next_after": "x", "has_more": False, "note": ""}
+    options = ["--search", "failed", "--stream", "stdout", "--attempt", "2"]
+    with serve_answers({"GET /api/executions/7/logs": (200, page)}) as api:
+        done = CliRunner().invoke(app, ["logs", "7", "load", *options, "--server", api.url])
+    assert done.exit_code == 0, done.output
+    (asked,) = api.asked
+    assert "step=load&text=failed&stream=stdout&attempt=2" in asked
+    assert ("it failed" in done.stdout, "No line" in done.stderr) == (bool(lines), not lines)
+
+
+def test_processes_of_the_stack_are_not_searched() -> None:
+    done = CliRunner().invoke(app, ["logs", "planner", "--search", "failed"])
+    assert isinstance(done.exception, CliError)
+    assert "of an execution" in str(done.exception)

@@ -195,6 +195,16 @@ async def test_a_step_whose_name_has_slashes_has_a_result_too(api: Api, world: A
     assert (await api.get(f"/api/result/{known_names}/stats")).json()["results"] == 1
 
 
+@pytest.mark.parametrize("name", ["list", "stats", "a/list"])
+async def test_a_step_called_as_a_route_has_a_result_by_its_own_address(
+    api: Api, world: ApiWorld, name: str
+) -> None:
+    result = ResultEnvelope(status="ok", context=result_envelope.build_inline_context(of({"n": 1})))
+    known_names = await running(world, ended_well(result, step=name))
+    shown = (await api.get(f"/api/executions/{known_names}/result/{quote(name, safe='')}")).json()
+    assert (shown["step"], shown["data"]) == (name, {"n": 1})
+
+
 async def test_the_last_result_is_of_the_step_that_ended_last_with_one(
     api: Api, world: ApiWorld
 ) -> None:

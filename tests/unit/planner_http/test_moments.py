@@ -1,15 +1,22 @@
 """A run as it is and as it was: one answer, folded from the ledger for what is past."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any
 
 import pytest
 from tests.support.api import ApiWorld, beginning, ending
+from tests.support.builders import STORIES, History
 from tests.support.identities import OWNER, make_caller, make_guarded_app, open_client
 
 from noetl_contracts.ids import ExecutionId
+from noetl_planner.api.executions import moments
+from noetl_replay.history_replay import HistoryReplay
+from noetl_replay.state import ExecutionState, build_empty_state
+from noetl_storage.ledger import moment_folds
 from noetl_storage.ledger.frame_bins import bin_frames
+from noetl_storage.ledger.moment_folds import MomentFold, MomentFolds
 
 EXECUTION = ExecutionId("72057594037927937")
 MOMENT = f"/api/executions/{EXECUTION}/moment"
@@ -83,6 +90,95 @@ async def test_who_may_not_read_payloads_sees_no_values() -> None:
             assert moment["workload"] is None
             assert moment["variables"] == {}
     assert (await show_moment(world))["workload"] == {"who": "world"}
+
+
+async def ask_moment(world: ApiWorld, version: int, execution_id: ExecutionId = EXECUTION) -> Any:
+    async with open_client(make_guarded_app(world), OWNER) as client:
+        return await client.get(
+            f"/api/executions/{execution_id}/moment", params={"version": version}
+        )
+
+
+async def test_a_far_moment_is_folded_in_slices_and_says_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(moments, "SLICE_EVENTS", 1)
+    world = await a_world()
+    app = make_guarded_app(world)
+    async with open_client(app, OWNER) as client:
+        answers = [await client.get(MOMENT, params={"version": 3}) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [202, 202, 200]
+    assert [answer.json().get("folded") for answer in answers[:2]] == [1, 2]
+    monkeypatch.setattr(moments, "SLICE_EVENTS", 1000)
+    assert answers[-1].json() == (await ask_moment(world, 3)).json()
+
+
+@pytest.mark.parametrize("versions", [[1, 2, 3], [3, 2, 1], [2, 2, 3], [3, 1, 3]])
+async def test_moments_are_the_same_in_whichever_order_they_are_asked_for(
+    versions: list[int],
+) -> None:
+    world = await a_world()
+    app = make_guarded_app(world)
+    async with open_client(app, OWNER) as client:
+        for version in versions:
+            shown = (await client.get(MOMENT, params={"version": version})).json()
+            assert shown == (await ask_moment(world, version)).json(), version
+
+
+@pytest.mark.parametrize("name", sorted(STORIES))
+def test_a_fold_shows_what_a_replay_shows(name: str) -> None:
+    history = STORIES[name]()
+    replay = HistoryReplay(empty_state_of(history))
+    fold = MomentFold(empty_state_of(history))
+    for envelope in history.envelopes:
+        replay.feed_events([envelope])
+        fold.feed_events([envelope])
+        for surface in ("stage", "loop"):
+            assert fold.list_rows(surface) == list(replay.surfaces[surface].values())
+        assert [fold.show_execution()] == list(replay.surfaces["execution"].values())
+        frames = replay.surfaces["frame"].values()
+        assert fold.bin_frames(bins_max=3) == bin_frames(frames, bins_max=3)
+
+
+def empty_state_of(history: History) -> ExecutionState:
+    first = history.envelopes[0]
+    return build_empty_state(first.execution_id, first.tenant_id, first.organization_id)
+
+
+async def test_folds_are_kept_within_bounds_the_latest_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(moment_folds, "FOLDS_MAX", 2)
+    folds = MomentFolds()
+    kept = [
+        MomentFold(build_empty_state(ExecutionId(str(number)), "acme", "west"))  # type: ignore[arg-type]  # any names
+        for number in range(3)
+    ]
+    for fold in kept:
+        folds.keep_fold(fold)
+    assert folds.take_fold(ExecutionId("0"), 9) is None
+    assert folds.take_fold(ExecutionId("2"), 9) is kept[2]
+    # It is in use: nobody else gets it.
+    assert folds.take_fold(ExecutionId("2"), 9) is None
+
+
+async def test_who_leaves_loses_no_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = await a_world()
+    services = world.services()
+    read_events = world.ledger.read_events
+
+    async def read_and_wait(*args: Any, **named: Any) -> Any:
+        page = await read_events(*args, **{**named, "events_max": 1})
+        if page[0].stream_version == 3:
+            raise asyncio.CancelledError
+        return page
+
+    monkeypatch.setattr(world.ledger, "read_events", read_and_wait)
+    with pytest.raises(asyncio.CancelledError):
+        await moments.view_moment(services, EXECUTION, 3)
+    kept = services.history.moment_folds.take_fold(EXECUTION, 3)
+    assert kept is not None
+    assert kept.state.version == 2
 
 
 def a_frame(number: int, *, status: str = "COMPLETED", seconds: float | None = 1.0) -> Any:

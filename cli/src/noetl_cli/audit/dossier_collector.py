@@ -22,9 +22,7 @@ from noetl_replay.audit.chain import ChainExamination, ChainFinding
 
 PRODUCER = "noetl evidence export"
 EVENTS_MAX = 20_000
-# Each moment is folded from the first event: of long histories fewer moments are held.
 MOMENTS_MAX = 500
-FOLDED_EVENTS_MAX = 1_000_000
 ITEMS_MAX = 5_000
 PAYLOAD_BYTES = 16 * 1024 * 1024
 LOG_BYTES_MAX = 8 * 1024 * 1024
@@ -195,11 +193,7 @@ class DossierCollector:
         pool = ValuePool()
         moments = {}
         for version in choose_versions(head):
-            moment = (
-                latest
-                if version == head
-                else self._planner.get(f"{self._run}/moment", version=version)
-            )
+            moment = latest if version == head else self._fetch_moment(version)
             moments[str(version)] = pool.add_fields(moment)
         if len(moments) < head:
             self._left_out.append(
@@ -207,6 +201,13 @@ class DossierCollector:
                 "these. All events are held."
             )
         return {"pool": pool.values, "moments": moments}
+
+    def _fetch_moment(self, version: int) -> dict[str, Any]:
+        """Ask until the moment is folded: the planner goes on from the one before."""
+        while True:
+            answer: dict[str, Any] = self._planner.get(f"{self._run}/moment", version=version)
+            if "folded" not in answer:
+                return answer
 
     def _record_answers(self, latest: dict[str, Any]) -> None:
         execution_id, head = latest["execution_id"], latest["head_version"]
@@ -218,7 +219,9 @@ class DossierCollector:
         results = f"/api/result/{execution_id}"
         self._record(f"{results}/list")
         for result in self._answers[f"{results}/list"]["body"].get("results", []):
-            self._record_preview(f"{results}/{client.escape_segment(result['step'])}", result)
+            self._record_preview(
+                f"{self._run}/result/{client.escape_segment(result['step'])}", result
+            )
         for step in dict.fromkeys(loop["step"] for loop in latest["loops"]):
             self._record_items(step)
 
@@ -280,10 +283,9 @@ class DossierCollector:
 
 def choose_versions(head: int) -> list[int]:
     """Choose the versions whose moments are held: all, or so many spread evenly with both ends."""
-    count = min(MOMENTS_MAX, 2 * FOLDED_EVENTS_MAX // head)
-    if head <= count:
+    if head <= MOMENTS_MAX:
         return list(range(1, head + 1))
-    return sorted({1 + place * (head - 1) // (count - 1) for place in range(count)})
+    return sorted({1 + place * (head - 1) // (MOMENTS_MAX - 1) for place in range(MOMENTS_MAX)})
 
 
 def _examine_chain(events: list[StoredEvent], version: int) -> list[ChainFinding]:

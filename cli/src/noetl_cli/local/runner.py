@@ -42,7 +42,7 @@ from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.watch.event_stream import END, PROGRESS, EventStream, HistoryFollower
 from noetl_planner.api.watch.log_chunks import LogChunks, LogFollower
-from noetl_planner.api.watch.logs import view_lines, view_problem
+from noetl_planner.api.watch.log_lines import view_lines, view_problem
 from noetl_playbook.source.problems import Level
 
 # The services wait when the terminal is slower than they are.

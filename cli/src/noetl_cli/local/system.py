@@ -40,6 +40,7 @@ from noetl_projector import settings as projector_settings
 from noetl_projector.projection.stores import ProjectorStores
 from noetl_projector.service import Projector
 from noetl_storage.memory.business_objects import MemoryBusinessObjects
+from noetl_storage.memory.durability import MemoryDurability
 from noetl_storage.memory.history_pages import MemoryHistoryPages
 from noetl_storage.memory.holds import MemoryHolds
 from noetl_storage.memory.identities import (
@@ -212,6 +213,7 @@ def _build_planner_adapters(
         audit=MemoryLedgerAudit(store),
         past=MemoryPast(store),
         holds=MemoryHolds(store),
+        durability=MemoryDurability(),
         lineage=MemoryLineageHistories(store),
         objects=MemoryBusinessObjects(store),
         pages=MemoryHistoryPages(store),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from noetl_cli import terminal_output
 from noetl_cli.errors import CliError, ExitCode
@@ -22,14 +22,31 @@ _ARGUMENTS_MAX = 2
 LineView = dict[str, Any]
 
 
+class LinesWanted(Struct, frozen=True, kw_only=True):
+    """What a line must have; the planner looks for it."""
+
+    text: str | None = None
+    stream: str | None = None
+    attempt: int | None = None
+
+
+ALL_LINES = LinesWanted()
+
+
 class LogsRequest(Struct, frozen=True, kw_only=True):
     """Which log lines to print, and how; `lines` is how many of the last ones, None is all."""
 
     execution_id: str
     step: str | None
+    wanted: LinesWanted
     lines: int | None
     follow: bool
     as_json: bool
+
+    @property
+    def query(self) -> dict[str, Any]:
+        """Return what the planner is asked for."""
+        return {"step": self.step, **structs.asdict(self.wanted)}
 
     @property
     def stream_address(self) -> str:
@@ -79,7 +96,12 @@ def format_log_line(line: LineView) -> str:
 
 
 def parse_logs_request(
-    names: list[str], *, lines: int | None, follow: bool, as_json: bool
+    names: list[str],
+    *,
+    wanted: LinesWanted = ALL_LINES,
+    lines: int | None,
+    follow: bool,
+    as_json: bool,
 ) -> LogsRequest:
     """Read an execution and a step; raises `CliError` for more."""
     if len(names) > _ARGUMENTS_MAX:
@@ -90,7 +112,12 @@ def parse_logs_request(
         )
     step = names[1] if len(names) == _ARGUMENTS_MAX else None
     return LogsRequest(
-        execution_id=names[0], step=step, lines=lines, follow=follow, as_json=as_json
+        execution_id=names[0],
+        step=step,
+        wanted=wanted,
+        lines=lines,
+        follow=follow,
+        as_json=as_json,
     )
 
 
@@ -98,11 +125,12 @@ def show_logs(logs_request: LogsRequest, server: str | None) -> None:
     """Print what is there; with `execution_stream` go on until the execution has ended."""
     printer = LogPrinter(as_json=logs_request.as_json)
     with client.open_client(server) as planner:
-        after, note = "", ""
+        after, note, count = "", "", 0
         latest: deque[LineView] = deque()
         for page in _read_pages(planner, logs_request):
             after = page["next_after"]
             note = page.get("note", "")
+            count += len(page["lines"])
             for line in page["lines"]:
                 latest.append(line)
                 if logs_request.lines is None:
@@ -113,6 +141,8 @@ def show_logs(logs_request: LogsRequest, server: str | None) -> None:
             printer.print_line(line)
         if note:
             terminal_output.print_note(f"{note[0].upper()}{note[1:]}.")
+        elif not count and logs_request.wanted != ALL_LINES:
+            terminal_output.print_note("No line is like that.")
         if logs_request.follow:
             for line in _follow_lines(planner, logs_request, after):
                 printer.print_line(line)
@@ -122,7 +152,7 @@ def _read_pages(planner: PlannerClient, logs_request: LogsRequest) -> Iterator[d
     after, has_more = None, True
     while has_more:
         page = planner.get(
-            logs_request.stream_address, step=logs_request.step, after=after, limit=PAGE_LINES
+            logs_request.stream_address, **logs_request.query, after=after, limit=PAGE_LINES
         )
         yield page
         after, has_more = page["next_after"] or None, page["has_more"]
@@ -154,7 +184,7 @@ def _follow_lines(
 def _read_messages(
     planner: PlannerClient, logs_request: LogsRequest, after: str
 ) -> Iterator[execution_stream.StreamMessage]:
-    path = client.add_query(f"{logs_request.stream_address}/stream", {"step": logs_request.step})
+    path = client.add_query(f"{logs_request.stream_address}/stream", logs_request.query)
     for message in execution_stream.read_messages(planner, path, after=after):
         if message.data is not None:
             yield message

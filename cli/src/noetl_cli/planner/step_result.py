@@ -45,6 +45,8 @@ class PlannerResults:
         self._planner = planner
         self._execution_id = execution_id
         self._address = f"/api/result/{client.escape_segment(execution_id)}"
+        # Of a step that is called `list`, too.
+        self._steps = f"/api/executions/{client.escape_segment(execution_id)}/result"
 
     def list_results(self) -> dict[str, Any]:
         """List the steps that have a result, and the last of them."""
@@ -53,7 +55,7 @@ class PlannerResults:
 
     def get_result(self, step: str, *, offset: int, limit: int) -> dict[str, Any]:
         """Read a window of a step's result."""
-        address = f"{self._address}/{client.escape_segment(step)}"
+        address = f"{self._steps}/{client.escape_segment(step)}"
         answer: dict[str, Any] = self._planner.get(address, offset=offset, limit=limit)
         return answer
 

@@ -1,7 +1,6 @@
 """Look at everything that the stack's promises rest on and say what to do."""
 
 from collections.abc import Callable, Mapping
-from importlib import resources
 
 import msgspec
 from msgspec import Struct
@@ -18,6 +17,8 @@ from noetl_cli.stack.processes.health_check import HealthCheck, Verdict
 from noetl_cli.stack.servers import nats, roles
 from noetl_cli.stack.task_walls import check_task_walls
 from noetl_messaging.streams.topology import SERVER_MIN
+from noetl_storage.ports import durability_ports
+from noetl_storage.postgres import durability
 
 PYTHON_MIN = (3, 11)
 POSTGRES_MIN = (18,)
@@ -143,36 +144,26 @@ def _check_supervisor(stack_state: StackState) -> HealthCheck:
 
 
 def _check_postgres(stack_state: StackState, *, path: str) -> list[HealthCheck]:
-    query = (resources.files("noetl_cli.stack") / "doctor.sql").read_text("utf-8")
     try:
-        answer = roles.run_psql(stack_state.urls.get("postgres", ""), query=query, path=path)
+        answer = roles.run_psql(
+            stack_state.urls.get("postgres", ""), query=durability.SETTINGS_QUERY, path=path
+        )
     except StackError as error:
         return [_build_failed_check("postgres", error)]
-    setting = dict(line.split("=", 1) for line in answer.splitlines() if "=" in line)
-    version = setting.pop("server_version", "unknown")
-    checks = [HealthCheck(name="postgres server", verdict=Verdict.OK, found=version)]
-    for name in sorted(setting):
-        value = setting[name]
-        is_kept = value == "on" or (name, value) == ("synchronous_commit", "remote_apply")
-        checks.append(
+    values = durability.parse_settings(answer.splitlines())
+    version = values.get(durability_ports.VERSION, "unknown")
+    return [
+        HealthCheck(name="postgres server", verdict=Verdict.OK, found=version),
+        *(
             HealthCheck(
-                name=f"postgres {name}",
-                verdict=Verdict.OK if is_kept else Verdict.FAIL,
-                found=value,
-                way_out="" if is_kept else f"{_describe_risk(name)} Set it to `on`.",
+                name=f"postgres {finding.name}",
+                verdict=Verdict.OK if finding.is_kept else Verdict.FAIL,
+                found=finding.value,
+                way_out=finding.way_out,
             )
-        )
-    return checks
-
-
-def _describe_risk(name: str) -> str:
-    match name:
-        case "data_checksums":
-            return "A damaged page would be read as good (pg_checksums --enable)."
-        case "synchronous_commit":
-            return "A power failure would lose events that were already acknowledged."
-        case _:
-            return "A power failure would damage the ledger."
+            for finding in durability_ports.judge_settings(values)
+        ),
+    ]
 
 
 class _JetStreamConfig(Struct, frozen=True, kw_only=True):

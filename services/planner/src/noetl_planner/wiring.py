@@ -75,6 +75,7 @@ from noetl_planner.shards.worker_presence import WorkerPresence
 from noetl_playbook.templates import render_limits
 from noetl_storage.payloads import master_keys
 from noetl_storage.payloads.factory import open_payloads
+from noetl_storage.ports.durability_ports import DurabilitySettings
 from noetl_storage.ports.history_ports import (
     BusinessObjects,
     HistoryPages,
@@ -126,6 +127,7 @@ class Adapters(Struct, frozen=True, kw_only=True):
     audit: LedgerAudit
     past: PastSnapshots
     holds: Holds
+    durability: DurabilitySettings
     lineage: LineageHistories
     objects: BusinessObjects
     pages: HistoryPages
@@ -297,6 +299,7 @@ def build_api_services(
         registry=_group_registry(adapters, config),
         messages=MessageServices(
             requests=adapters.requests,
+            outbox_backlog=adapters.outbox,
             publisher=adapters.publisher,
             hints=adapters.hints,
             backlogs=adapters.backlogs,
@@ -340,6 +343,7 @@ def _group_history(adapters: Adapters) -> HistoryStores:
         objects=adapters.objects,
         lineage=adapters.lineage,
         holds=adapters.holds,
+        durability=adapters.durability,
     )
 
 

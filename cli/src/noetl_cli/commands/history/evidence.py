@@ -7,8 +7,9 @@ import typer
 
 from noetl_chassis.clock import SystemClock
 from noetl_cli import terminal_output
-from noetl_cli.audit import dossier
+from noetl_cli.audit import dossier, dossier_check, dossier_page
 from noetl_cli.audit.dossier import DossierSeal
+from noetl_cli.audit.dossier_check import DossierCheck
 from noetl_cli.audit.dossier_collector import PAYLOAD_BYTES, DossierCollector
 from noetl_cli.commands.history import replay
 from noetl_cli.commands.options import AsJson, ExecutionArgument, Organization, Server, Tenant
@@ -20,11 +21,6 @@ from noetl_contracts import codec
 from noetl_replay.audit.chain import ChainFinding
 
 app = typer.Typer(no_args_is_help=True, help="Take a run's evidence to where no server is.")
-
-
-@app.callback()
-def keep_verbs() -> None:
-    """Keep `export` a verb of its own, though it is the only one."""
 
 
 @app.command("export")
@@ -92,6 +88,61 @@ def export_evidence(
         raise typer.Exit(ExitCode.FAILED)
 
 
+@app.command("check")
+def check_evidence(
+    place: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A page of evidence, or a folder of it.")
+    ],
+    *,
+    seal: Annotated[
+        str, typer.Option("--seal", metavar="DIGEST", help="The seal that export has printed.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Check evidence without a server or a browser: exit code 0 as sealed, 1 changed, 2 none.
+
+    noetl evidence check dossier-ID.html, noetl evidence check FILE --seal DIGEST
+    """
+    if place.is_dir():
+        if seal:
+            raise CliError(
+                "--seal is of a page: a folder has none.",
+                way_out=f"noetl evidence check {place}",
+                exit_code=ExitCode.USAGE,
+            )
+        replay.check_evidence(place, as_json=as_json)
+        return
+    with show_spinner(f"Checking {place}", is_quiet=as_json):
+        check = dossier_check.check_dossier(dossier_page.read_blocks(place), wanted_seal=seal)
+    if as_json:
+        terminal_output.print_json({"file": str(place), **codec.to_builtins(check)})
+    else:
+        _print_check(place, check)
+    if check.findings:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _print_check(file: Path, check: DossierCheck) -> None:
+    if check.seal is not None:
+        terminal_output.print_line(
+            f"{file}: execution {check.seal.execution_id} of {check.seal.path}, exported by "
+            f"{check.seal.exported_by} at {check.seal.created_at:%Y-%m-%d %H:%M:%SZ}"
+        )
+        terminal_output.print_line(f"  seal  {check.seal_digest}")
+    terminal_output.print_line(
+        f"  checked  {check.events:,} events, {check.payloads:,} payloads, {check.chunks:,} chunks "
+        "of logs"
+    )
+    if check.concealed:
+        terminal_output.print_line(
+            f"  {check.concealed:,} events hold masked values: of these only the place is proven"
+        )
+    for finding in check.findings:
+        terminal_output.print_line(f"  {finding.name}: {finding.message}")
+    if not check.findings:
+        terminal_output.print_line("  all is as it was sealed")
+
+
 def _print_dossier(
     file: Path, seal: DossierSeal, sealed: str, findings: list[ChainFinding], *, as_json: bool
 ) -> None:
@@ -112,3 +163,4 @@ def _print_dossier(
         terminal_output.print_line(f"  not in it: {text}")
     for finding in findings:
         terminal_output.print_line(f"  {finding.damage}: {finding.message}")
+    terminal_output.print_line(f"  check it: noetl evidence check {file} --seal {summary['seal']}")

@@ -13,6 +13,7 @@ from noetl_cli.commands.options import AsJson, Directory, Server
 from noetl_cli.errors import CliError, ExitCode, StackError
 from noetl_cli.local import history
 from noetl_cli.planner import execution_logs
+from noetl_cli.planner.execution_logs import ALL_LINES, LinesWanted
 from noetl_cli.stack.home_folder.home import StackHome
 
 FOLLOW_INTERVAL_S = 0.2
@@ -20,7 +21,7 @@ PROCESS_LINES = 50
 TAIL_BYTES_MAX = 4 * 1024 * 1024
 
 
-def logs(
+def logs(  # noqa: PLR0913 - one parameter for each option of the command line
     *,
     names: Annotated[
         list[str] | None,
@@ -39,6 +40,17 @@ def logs(
             help="How many of the last; all of an execution and 50 of a process by default.",
         ),
     ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option("--search", metavar="TEXT", help="Lines with this text, in any case."),
+    ] = None,
+    stream: Annotated[
+        str | None,
+        typer.Option("--stream", help="Lines of stdout, stderr, logging or notice."),
+    ] = None,
+    attempt: Annotated[
+        int | None, typer.Option("--attempt", min=0, help="Lines of this attempt.")
+    ] = None,
     follow: Annotated[
         bool,
         typer.Option("--follow", "-f", help="Go on to the execution's end, or until interrupted."),
@@ -48,18 +60,19 @@ def logs(
 ) -> None:
     """Print what tasks wrote; without an execution, the logs of the stack.
 
-    noetl logs ID, noetl logs ID STEP -f, noetl logs planner
+    noetl logs ID, noetl logs ID STEP -f, noetl logs ID --search TEXT, noetl logs planner
     """
+    wanted = LinesWanted(text=search, stream=stream, attempt=attempt)
     if names and names[0].isdigit():
         logs_request = execution_logs.parse_logs_request(
-            names, lines=lines, follow=follow, as_json=as_json
+            names, wanted=wanted, lines=lines, follow=follow, as_json=as_json
         )
         history.check_is_remote(logs_request.execution_id, server=server)
         execution_logs.show_logs(logs_request, server)
         return
-    if as_json or server is not None:
+    if as_json or server is not None or wanted != ALL_LINES:
         raise CliError(
-            "--json and --server are for the logs of an execution.",
+            "--search, --stream, --attempt, --json, --server are for the logs of an execution.",
             way_out="noetl logs ID [STEP]",
             exit_code=ExitCode.USAGE,
         )

@@ -139,9 +139,12 @@ class AzureObjects:
             time.sleep(_COPY_POLL_S)
         raise StorageUnavailable(f"{key} is still being copied")
 
-    def iterate_objects_under(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Yield every blob whose key begins with a prefix."""
+    def iterate_objects_under(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+        """Yield every blob whose key begins with a prefix and lies behind another, in order."""
         for blob in self._container.list_blobs(name_starts_with=prefix):
+            if blob.name <= after:
+                # The service begins at no key but the first.
+                continue
             yield ObjectInfo(key=blob.name, stored_bytes=blob.size, modified_at=blob.last_modified)
 
     def _upload_blob(self, key: str, data: Any, media_type: str) -> None:

@@ -119,14 +119,36 @@ class FilesystemObjects:
         os.utime(target)
         _sync_folder(target.parent)
 
-    def iterate_objects_under(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Yield every file whose key begins with a prefix."""
+    def iterate_objects_under(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+        """Yield every file whose key begins with a prefix and lies behind another, in order."""
         start = self._root / prefix
         folder = start if prefix.endswith("/") else start.parent
-        for path in folder.rglob("*"):
-            key = path.relative_to(self._root).as_posix()
-            if key.startswith(prefix) and (object_info := self.find_object(key)) is not None:
+        for key in self._iterate_keys(folder, prefix, after):
+            if (object_info := self.find_object(key)) is not None:
                 yield object_info
+
+    def _iterate_keys(self, folder: Path, prefix: str, after: str) -> Iterator[str]:
+        """Walk in the order of keys, past folders that hold nothing of what is wanted."""
+        for key in sorted(self._list_folder(folder)):
+            if not key.endswith("/"):
+                if key.startswith(prefix) and key > after:
+                    yield key
+            elif (key.startswith(prefix) or prefix.startswith(key)) and (
+                key > after or after.startswith(key)
+            ):
+                yield from self._iterate_keys(self._root / key, prefix, after)
+
+    def _list_folder(self, folder: Path) -> list[str]:
+        """List the keys of a folder, those of folders with a slash; none once it is gone."""
+        base = "" if folder == self._root else f"{folder.relative_to(self._root).as_posix()}/"
+        try:
+            with os.scandir(folder) as entries:
+                return [
+                    f"{base}{entry.name}{'/' if entry.is_dir(follow_symlinks=False) else ''}"
+                    for entry in entries
+                ]
+        except FileNotFoundError:
+            return []
 
     def _describe_file(self, path: Path) -> ObjectInfo:
         about = path.stat()

@@ -139,10 +139,13 @@ class GcsObjects:
             token, _, _ = target.rewrite(source, token=token, **_CALL)
         self.delete_object(key)
 
-    def iterate_objects_under(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Yield every object whose key begins with a prefix."""
-        for blob in self._bucket.list_blobs(prefix=prefix, **_CALL):
-            yield _describe_blob(blob)
+    def iterate_objects_under(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+        """Yield every object whose key begins with a prefix and lies behind another, in order."""
+        start = {"start_offset": after} if after else {}
+        for blob in self._bucket.list_blobs(prefix=prefix, **start, **_CALL):
+            # The listing begins with the key itself.
+            if blob.name > after:
+                yield _describe_blob(blob)
 
 
 class GcsPayloads(PayloadStore):

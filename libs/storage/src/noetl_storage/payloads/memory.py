@@ -75,9 +75,11 @@ class MemoryObjects:
         self.store_object(to, self.bytes_by_key[key], "")
         self.delete_object(key)
 
-    def iterate_objects_under(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Yield every object whose key begins with a prefix, as they were when it was asked."""
-        for key in [key for key in self.bytes_by_key if key.startswith(prefix)]:
+    def iterate_objects_under(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+        """Yield objects under a prefix and behind a key, in order, as they were when asked."""
+        for key in sorted(key for key in self.bytes_by_key if key.startswith(prefix)):
+            if key <= after:
+                continue
             if (object_info := self.find_object(key)) is not None:
                 yield object_info
 

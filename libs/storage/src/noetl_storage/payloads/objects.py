@@ -86,8 +86,8 @@ class Objects(Protocol):
         There is no moment at which it is at neither place, unless the move takes no time at all.
         """
 
-    def iterate_objects_under(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Yield every object whose key begins with a prefix, in any order."""
+    def iterate_objects_under(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+        """Yield every object whose key begins with a prefix and lies behind another, in order."""
 
 
 class InlineRunner:

@@ -179,13 +179,24 @@ class PayloadStore:
         )
 
     async def list_names(
-        self, prefix: str, *, tenant_id: TenantId, organization_id: OrganizationId
+        self,
+        prefix: str,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        after: str = "",
+        names_max: int | None = None,
     ) -> list[str]:
-        """Return the names under a prefix, in order."""
+        """Return the names under a prefix and behind a name, in order, at most so many."""
         object_keys.check_name_prefix(prefix)
         place = object_keys.build_named_prefix(tenant_id, organization_id)
-        pages = [page async for page in self._iterate_pages(place + prefix)]
-        return sorted(object_info.key.removeprefix(place) for page in pages for object_info in page)
+        names: list[str] = []
+        async for page in self._iterate_pages(place + prefix, place + after if after else ""):
+            names += [object_info.key.removeprefix(place) for object_info in page]
+            if names_max is not None and len(names) >= names_max:
+                break
+        # A store may list a folder before or after names that begin as it does.
+        return sorted(names)[:names_max]
 
     async def iterate_contents(self, owner: Owner) -> AsyncIterator[list[StoredContent]]:
         """Yield all content of an owner, shelved or not, page by page."""
@@ -315,8 +326,8 @@ class PayloadStore:
         except KeyError as failure:
             raise PayloadMissing(f"{key} was removed while it was read") from failure
 
-    async def _iterate_pages(self, prefix: str) -> AsyncIterator[list[ObjectInfo]]:
-        listing = self._objects.iterate_objects_under(prefix)
+    async def _iterate_pages(self, prefix: str, after: str = "") -> AsyncIterator[list[ObjectInfo]]:
+        listing = self._objects.iterate_objects_under(prefix, after)
         while page := await self._run_call(prefix, lambda: list(islice(listing, _PAGE))):
             yield page
 

@@ -157,10 +157,11 @@ class S3Objects:
         self._client.copy(source, self._bucket, to, Config=_TRANSFER)
         self.delete_object(key)
 
-    def iterate_objects_under(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Yield every object whose key begins with a prefix."""
+    def iterate_objects_under(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+        """Yield every object whose key begins with a prefix and lies behind another, in order."""
+        start = {"StartAfter": after} if after else {}
         pages = self._client.get_paginator("list_objects_v2").paginate(
-            Bucket=self._bucket, Prefix=prefix
+            Bucket=self._bucket, Prefix=prefix, **start
         )
         for page in pages:
             for entry in page.get("Contents", []):

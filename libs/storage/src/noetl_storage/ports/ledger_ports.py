@@ -182,7 +182,14 @@ class Requests(Protocol):
         """Return undelivered inbox messages for which a command waits."""
 
 
-class OutboxDrain(Protocol):
+class OutboxBacklog(Protocol):
+    """How much is on its way out."""
+
+    async def count_backlog(self) -> tuple[int, float]:
+        """Return how many rows wait and the age of the oldest in seconds."""
+
+
+class OutboxDrain(OutboxBacklog, Protocol):
     """Committed messages on their way out."""
 
     async def claim_rows(self, *, owner: str, lease_s: float, rows_max: int) -> list[OutboxRow]:
@@ -196,9 +203,6 @@ class OutboxDrain(Protocol):
 
     async def release_rows(self, outbox_ids: Sequence[int]) -> None:
         """Give rows back that could not be published."""
-
-    async def count_backlog(self) -> tuple[int, float]:
-        """Return how many rows wait and the age of the oldest in seconds."""
 
 
 class ShardLeases(Protocol):
@@ -426,9 +430,15 @@ class Payloads(Protocol):
         """Return an object by name, or None."""
 
     async def list_names(
-        self, prefix: str, *, tenant_id: TenantId, organization_id: OrganizationId
+        self,
+        prefix: str,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        after: str = "",
+        names_max: int | None = None,
     ) -> list[str]:
-        """Return the names under a prefix, in order."""
+        """Return the names under a prefix and behind a name, in order, at most so many."""
 
 
 class ShardCheckpoints(Protocol):

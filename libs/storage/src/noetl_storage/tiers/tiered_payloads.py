@@ -152,11 +152,21 @@ class TieredPayloads:
         )
 
     async def list_names(
-        self, prefix: str, *, tenant_id: TenantId, organization_id: OrganizationId
+        self,
+        prefix: str,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        after: str = "",
+        names_max: int | None = None,
     ) -> list[str]:
-        """Return the names under a prefix, in order."""
+        """Return the names under a prefix and behind a name, in order, at most so many."""
         return await self._store.list_names(
-            prefix, tenant_id=tenant_id, organization_id=organization_id
+            prefix,
+            tenant_id=tenant_id,
+            organization_id=organization_id,
+            after=after,
+            names_max=names_max,
         )
 
     async def _keep_in_tiers(self, ref: PayloadRef, data: bytes, tiers: Sequence[Tier]) -> None:

@@ -25,7 +25,7 @@ from litestar.types import (
 from msgspec import Struct
 
 from noetl_contracts.errors import ResultMalformed, Retryable
-from noetl_planner.api import health
+from noetl_planner.api import health, service_health
 from noetl_planner.api.catalog import plans, playbook_folders, playbooks, states
 from noetl_planner.api.claims import claims, frame_claims
 from noetl_planner.api.console import routes as console
@@ -36,9 +36,10 @@ from noetl_planner.api.executions import (
     input_files,
     moments,
     reruns,
-    step_runs,
+    run_differences,
     variables,
 )
+from noetl_planner.api.executions.moments import MomentUnderWay
 from noetl_planner.api.history import (
     audits,
     check_reports,
@@ -50,6 +51,7 @@ from noetl_planner.api.history import (
     payloads,
     results,
     retention,
+    step_runs,
     traces,
 )
 from noetl_planner.api.http import bodies, host_and_origin_checks, problems
@@ -167,11 +169,13 @@ BODY_BYTES_MAX = 4 * 1024 * 1024
 
 
 API_ROUTES: tuple[ControllerRouterHandler, ...] = (
+    *service_health.ROUTES,
     *executions.ROUTES,
     *input_files.ROUTES,
     *event_stream.ROUTES,
     *step_runs.ROUTES,
     *moments.ROUTES,
+    *run_differences.ROUTES,
     *playbooks.ROUTES,
     *playbook_folders.ROUTES,
     *plans.ROUTES,
@@ -227,6 +231,7 @@ def create_app(services: ApiServices) -> Litestar:
         state=State({SERVICES: services}, deep_copy=False),
         exception_handlers={
             ApiError: problems.show_api_error,
+            MomentUnderWay: moments.show_progress,
             HTTPException: problems.show_http_error,
             Retryable: problems.show_retryable,
             HistoryDropped: problems.show_dropped,

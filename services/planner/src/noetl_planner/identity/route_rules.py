@@ -68,6 +68,8 @@ _EXECUTION = "/api/executions/{execution_id}"
 RULES: dict[tuple[str, str], RouteRule] = {
     ("GET", "/"): PUBLIC,
     ("GET", "/api/health"): PUBLIC,
+    # Of all tenants: the handler asks whether the organization is the installation's own.
+    ("GET", "/api/health/services"): _ADMINISTER,
     ("GET", "/schema"): SIGNED_IN,
     ("GET", "/schema/openapi.json"): SIGNED_IN,
     ("GET", "/schema/{path}"): SIGNED_IN,
@@ -95,6 +97,7 @@ RULES: dict[tuple[str, str], RouteRule] = {
     ("GET", f"{_EXECUTION}/frames"): _SEE,
     ("GET", f"{_EXECUTION}/steps"): _SEE,
     ("GET", f"{_EXECUTION}/moment"): _SEE,
+    ("GET", f"{_EXECUTION}/difference"): _SEE,
     ("GET", f"{_EXECUTION}/stream"): _SEE,
     ("GET", f"{_EXECUTION}/logs"): _SEE,
     ("GET", f"{_EXECUTION}/logs/stream"): _SEE,
@@ -117,6 +120,7 @@ RULES: dict[tuple[str, str], RouteRule] = {
     ("GET", "/api/result/{execution_id}/list"): _READ,
     ("GET", "/api/result/{execution_id}/stats"): _READ,
     ("GET", "/api/result/{execution_id}/{step}"): _READ,
+    ("GET", f"{_EXECUTION}/result/{{step}}"): _READ,
     ("GET", "/api/result/resolve"): _READ_ALL,
     ("GET", "/api/checks"): _SEE,
     ("GET", "/api/objects"): _READ_ALL,

@@ -4,21 +4,23 @@ What is past is folded from the ledger; the present comes from the projections. 
 the same form, whose size does not grow with items and frames: these are counted by bins.
 """
 
+import asyncio
 from collections.abc import Iterable
 from datetime import datetime
+from http import HTTPStatus
 from typing import Annotated, Any
 
-from litestar import get
+from litestar import Response, get
+from litestar.openapi import ResponseSpec
 from litestar.params import FromPath, QueryParameter
 from msgspec import Struct, structs
 
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger.records import FrameBin
 from noetl_contracts.status import RunStatus
-from noetl_planner.api.executions import step_runs
-from noetl_planner.api.executions.step_runs import StepRunView
-from noetl_planner.api.history import history_replay
-from noetl_planner.api.http.problems import NUMBER_MAX, build_bad_request_error
+from noetl_planner.api.history import history_replay, step_runs
+from noetl_planner.api.history.step_runs import StepRunView
+from noetl_planner.api.http.problems import NUMBER_MAX, AnyRequest, build_bad_request_error
 from noetl_planner.api.http.service_groups import HistoryStores
 from noetl_planner.api.http.services import ApiServices, Services
 from noetl_planner.api.lookup import execution_lookup, hidden_values, views
@@ -26,13 +28,16 @@ from noetl_planner.api.lookup.views import AwaitedMessage, LoopView, Row, StageV
 from noetl_planner.api.pools import pool_waits
 from noetl_planner.api.pools.pool_waits import Waiting
 from noetl_playbook.views import ctx_references
-from noetl_storage.ledger import frame_bins
+from noetl_replay.state import build_empty_state
+from noetl_storage.ledger.moment_folds import MomentFold
 
 # All bins of a page, the bins of a stage, and the stages, loops and runs of steps of a page.
 BINS_MAX = 1600
 STAGE_BINS_MAX = 160
 STAGES_MAX = 200
 RUNS_MAX = 1000
+# Events that one request folds: a second or so.
+SLICE_EVENTS = 20_000
 _ENDED = frozenset(str(status) for status in RunStatus) - {"PENDING", "RUNNING"}
 
 
@@ -88,6 +93,37 @@ class Moment(Struct, frozen=True, kw_only=True):
     late: list[views.LateView] = []
 
 
+class MomentProgress(Struct, frozen=True, kw_only=True):
+    """How far the fold of a moment has come: ask again, and it goes on from there."""
+
+    execution_id: str
+    folded: int
+    wanted: int
+
+
+class MomentUnderWay(Exception):  # noqa: N818 - nothing is wrong: it takes more than one request
+    """A moment lies so far from the beginning that it is folded in slices."""
+
+    def __init__(self, progress: MomentProgress) -> None:
+        super().__init__(f"{progress.folded} of {progress.wanted} events are folded")
+        self.progress = progress
+
+
+def show_progress(_: AnyRequest, under_way: MomentUnderWay) -> Response[MomentProgress]:
+    """Answer 202: what was asked for is not there yet."""
+    return Response(under_way.progress, status_code=HTTPStatus.ACCEPTED)
+
+
+# What routes that show moments of the past may answer besides.
+UNDER_WAY = {
+    int(HTTPStatus.ACCEPTED): ResponseSpec(
+        data_container=MomentProgress,
+        description="The moment is being folded: ask again.",
+        generate_examples=False,
+    )
+}
+
+
 class _Surfaces(Struct, frozen=True, kw_only=True):
     """What is known of an execution at a version."""
 
@@ -97,13 +133,18 @@ class _Surfaces(Struct, frozen=True, kw_only=True):
     bins: list[FrameBin]
 
 
-@get("/executions/{execution_id:str}/moment", tags=["executions"])
+@get("/executions/{execution_id:str}/moment", tags=["executions"], responses=UNDER_WAY)
 async def show_moment(
     services: Services,
     execution_id: FromPath[str],
     version: Annotated[int | None, QueryParameter(ge=1, le=NUMBER_MAX)] = None,
 ) -> Moment:
     """Show a run as it is, or as it was at a version of its history."""
+    return await view_moment(services, execution_id, version)
+
+
+async def view_moment(services: ApiServices, execution_id: str, version: int | None) -> Moment:
+    """View a run at a version, or as it is; raises a 404, or a 400 for a version to come."""
     row = await execution_lookup.get_execution_row(services, execution_id)
     checked_id = ExecutionId(row["execution_id"])
     head = await services.history.ledger.find_head(checked_id)
@@ -156,18 +197,38 @@ async def _read_surfaces(history: HistoryStores, execution_id: ExecutionId, row:
 async def _fold_surfaces(
     services: ApiServices, execution_id: ExecutionId, version: int
 ) -> _Surfaces:
-    replay = await history_replay.replay_history(
-        services, execution_id, until=version, has_rows=True
-    )
-    rows = replay.surfaces
-    stages = list(rows["stage"].values())
-    bins_max = _count_stage_bins(len(stages))
-    return _Surfaces(
-        execution=rows["execution"][str(execution_id)],
+    fold = await _fold_until(services, execution_id, version)
+    stages = fold.list_rows("stage")
+    surfaces = _Surfaces(
+        execution=fold.show_execution(),
         stages=stages,
-        loops=list(rows["loop"].values()),
-        bins=frame_bins.bin_frames(rows["frame"].values(), bins_max=bins_max),
+        loops=fold.list_rows("loop"),
+        bins=fold.bin_frames(bins_max=_count_stage_bins(len(stages))),
     )
+    services.history.moment_folds.keep_fold(fold)
+    return surfaces
+
+
+async def _fold_until(services: ApiServices, execution_id: ExecutionId, version: int) -> MomentFold:
+    """Fold a slice of a history; raises `MomentUnderWay` where that does not reach the version."""
+    folds = services.history.moment_folds
+    fold = folds.take_fold(execution_id, version) or MomentFold(
+        build_empty_state(execution_id, **services.tenant_scope)
+    )
+    end = min(version, fold.state.version + SLICE_EVENTS)
+    try:
+        while fold.state.version < end:
+            await history_replay.feed_page(services.history, fold, until=end)
+            # Other requests have their turn between two pages.
+            await asyncio.sleep(0)
+    except asyncio.CancelledError:
+        # Who asked has gone on to another moment: the pages so far are whole.
+        folds.keep_fold(fold)
+        raise
+    if end < version:
+        folds.keep_fold(fold)
+        raise MomentUnderWay(MomentProgress(execution_id=execution_id, folded=end, wanted=version))
+    return fold
 
 
 def _count_stage_bins(stages: int) -> int:

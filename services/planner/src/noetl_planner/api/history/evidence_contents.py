@@ -170,11 +170,8 @@ async def list_log_chunks(
 
     The page ends before a chunk that would fit the next answer.
     """
-    names = [
-        name.name
-        for name in await LogChunks(services, history.execution_id).list_names()
-        if name.name > after
-    ]
+    chunks = LogChunks(services, history.execution_id)
+    names = [name.name for name in await chunks.list_names_behind(after, names_max=limit + 1)]
     contents = await _take_chunks(services, names[:limit], bytes_max)
     return LogContents(
         execution_id=history.execution_id,

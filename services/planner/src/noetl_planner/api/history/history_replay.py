@@ -1,8 +1,9 @@
 """The API of replays: a history up to a version, its differences, its payloads and its density."""
 
 import asyncio
+from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 from litestar import Router, get
 from litestar.di import Provide
@@ -14,6 +15,7 @@ from noetl_chassis.task_group import open_task_group
 from noetl_contracts import codec
 from noetl_contracts.errors import Permanent
 from noetl_contracts.ids import ExecutionId
+from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.ledger.records import HistoryHead
 from noetl_contracts.ledger.stored_event import StoredEvent
 from noetl_contracts.payloads import PayloadRef
@@ -29,7 +31,7 @@ from noetl_replay.audit import evidence
 from noetl_replay.audit.evidence import EvidenceScope, ExportedRows, PayloadCheck, PayloadReport
 from noetl_replay.comparison import ValueChange
 from noetl_replay.history_replay import HistoryReplay
-from noetl_replay.state import build_empty_state
+from noetl_replay.state import ExecutionState, build_empty_state
 from noetl_storage.ports.errors import NameRefused, PayloadCorrupt, PayloadMissing
 from noetl_storage.ports.history_ports import TimeBucket
 from noetl_storage.ports.ledger_ports import Payloads
@@ -60,7 +62,7 @@ async def replay_history(
         start_state = snapshot.restore_state(past_snapshot) or start_state
     replay = HistoryReplay(start_state)
     while replay.state.version < until:
-        await _feed_page(services.history, replay, until=until)
+        await feed_page(services.history, replay, until=until)
         _check_row_count(replay)
         # Other requests have their turn between two pages.
         await asyncio.sleep(0)
@@ -68,7 +70,19 @@ async def replay_history(
     return replay
 
 
-async def _feed_page(history: HistoryStores, replay: HistoryReplay, *, until: int) -> None:
+class EventFold(Protocol):
+    """What a history is fed to, page by page."""
+
+    @property
+    def state(self) -> ExecutionState:
+        """Return what it has come to."""
+
+    def feed_events(self, page: Sequence[Envelope], /) -> None:
+        """Fold what follows."""
+
+
+async def feed_page(history: HistoryStores, replay: EventFold, *, until: int) -> None:
+    """Fold the next page of a history up to a version; raises a 409 where it does not fold."""
     execution_id, after = replay.state.execution_id, replay.state.version
     try:
         page = await history.ledger.read_events(

@@ -123,7 +123,11 @@ async def show_stats(services: Services, execution_id: FromPath[str]) -> ResultS
     )
 
 
-@get("/result/{execution_id:str}/{step:path}", tags=["results"])
+# A step called `list` or `stats` is read by the second address, which names nothing else.
+@get(
+    ["/result/{execution_id:str}/{step:path}", "/executions/{execution_id:str}/result/{step:path}"],
+    tags=["results"],
+)
 async def show_result(
     services: Services,
     execution_id: FromPath[str],

@@ -25,6 +25,8 @@ from noetl_planner.shards.local_starts import LocalStarts
 from noetl_planner.shards.render_processes import RenderProcesses
 from noetl_planner.shards.store_waits import StoreWaits
 from noetl_planner.shards.worker_presence import WorkerPresence
+from noetl_storage.ledger.moment_folds import MomentFolds
+from noetl_storage.ports.durability_ports import DurabilitySettings
 from noetl_storage.ports.history_ports import (
     BusinessObjects,
     HistoryPages,
@@ -35,6 +37,7 @@ from noetl_storage.ports.history_ports import (
 from noetl_storage.ports.identity_ports import AdministrationLog, Identities, Quotas
 from noetl_storage.ports.ledger_ports import (
     LedgerReader,
+    OutboxBacklog,
     Projections,
     Requests,
     Snapshots,
@@ -104,6 +107,8 @@ class HistoryStores(Struct, frozen=True, kw_only=True):
     objects: BusinessObjects
     lineage: LineageHistories
     holds: Holds
+    durability: DurabilitySettings
+    moment_folds: MomentFolds = msgspec.field(default_factory=MomentFolds)
 
 
 class PlaybookServices(Struct, frozen=True, kw_only=True):
@@ -131,6 +136,7 @@ class MessageServices(Struct, frozen=True, kw_only=True):
     """Requests to planners, messages to and from the broker, and dead letters."""
 
     requests: Requests
+    outbox_backlog: OutboxBacklog
     publisher: Publisher
     hints: Hints
     backlogs: Backlogs

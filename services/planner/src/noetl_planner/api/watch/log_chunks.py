@@ -7,13 +7,14 @@ a chunk is named before it is stored, so each look goes back two minutes.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, suppress
 from datetime import datetime, timedelta
 
 import msgspec
 from msgspec import Struct
 
+from noetl_chassis.task_group import open_task_group
 from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.log_chunks import (
@@ -21,13 +22,13 @@ from noetl_contracts.log_chunks import (
     LogChunk,
     LogChunkName,
     build_chunk_prefix,
-    digest_step_name,
     parse_chunk_name,
 )
 from noetl_contracts.status import RunStatus
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.lookup import execution_lookup, views
 from noetl_planner.api.lookup.views import Row
+from noetl_planner.api.watch.log_filter import ALL_LINES, LogFilter
 from noetl_playbook.model.playbook import Playbook
 from noetl_playbook.plan import map_steps_by_name
 
@@ -38,6 +39,8 @@ SETTLE_S = 1.0
 _MINUTE = timedelta(minutes=1)
 _LATE = timedelta(minutes=2)
 _MINUTES_LISTED_MAX = 10
+_NAMES_LISTED_MAX = 1000
+_READ_AT_ONCE = 8
 
 
 class ReadChunk(Struct, frozen=True, kw_only=True):
@@ -52,32 +55,88 @@ class ReadChunk(Struct, frozen=True, kw_only=True):
 
 
 class LogChunks:
-    """The chunks of one execution, of one of its steps if that is named."""
+    """The chunks of one execution, or those that may hold the lines that are wanted."""
 
     def __init__(
-        self, services: ApiServices, execution_id: ExecutionId, *, step: str | None = None
+        self,
+        services: ApiServices,
+        execution_id: ExecutionId,
+        *,
+        wanted: LogFilter = ALL_LINES,
     ) -> None:
         self._services = services
         self._execution_id = execution_id
-        self._step_digest = None if step is None else digest_step_name(step)
+        self._wanted = wanted
         # The digest and the number of the latest chunk that was read of each log.
         self._latest_by_writer: dict[str, tuple[int, str]] = {}
 
     async def list_names(self, minute: datetime | None = None) -> list[LogChunkName]:
         """List what is there, of one minute or of all, in the order of time."""
-        names = await self._services.payloads.list_names(
-            build_chunk_prefix(self._execution_id, minute), **self._services.tenant_scope
+        return self._choose_names(
+            await self._services.payloads.list_names(
+                build_chunk_prefix(self._execution_id, minute), **self._services.tenant_scope
+            )
         )
+
+    async def iterate_names(self, after: str = "") -> AsyncGenerator[LogChunkName]:
+        """Yield what is there behind a name, in the order of time, listed page by page."""
+        while True:
+            names = await self._services.payloads.list_names(
+                build_chunk_prefix(self._execution_id),
+                **self._services.tenant_scope,
+                after=after,
+                names_max=_NAMES_LISTED_MAX,
+            )
+            for name in self._choose_names(names):
+                yield name
+            if len(names) < _NAMES_LISTED_MAX:
+                return
+            after = names[-1]
+
+    async def list_names_behind(self, after: str, *, names_max: int) -> list[LogChunkName]:
+        """List so many names behind one, without a look at those that follow."""
+        names: list[LogChunkName] = []
+        async with aclosing(self.iterate_names(after)) as iterated:
+            async for name in iterated:
+                names.append(name)
+                if len(names) == names_max:
+                    break
+        return names
+
+    def _choose_names(self, names: Sequence[str]) -> list[LogChunkName]:
         parsed = (parse_chunk_name(name) for name in names)
+        return [name for name in parsed if name is not None and self._wanted.covers_chunk(name)]
+
+    async def read_chunks(self, first: LogChunkName | None) -> AsyncGenerator[ReadChunk]:
+        """Yield chunks from a place on, or all; they are read a few ahead, and more by and by."""
+        names: list[LogChunkName] = [] if first is None else [first]
+        size = 1
+        async for name in self.iterate_names("" if first is None else first.name):
+            names.append(name)
+            if len(names) < size:
+                continue
+            for log_chunk in await self._read_together(names):
+                yield log_chunk
+            names, size = [], min(2 * size, _READ_AT_ONCE)
+        for log_chunk in await self._read_together(names):
+            yield log_chunk
+
+    async def _read_together(self, names: Sequence[LogChunkName]) -> list[ReadChunk]:
+        """Read chunks at once, and look at them in their order."""
+        async with open_task_group() as group:
+            tasks = [group.create_task(self._find_chunk(name)) for name in names]
         return [
-            name
-            for name in parsed
-            if name is not None and self._step_digest in (None, name.step_digest)
+            self._check_chunk(name, task.result()) for name, task in zip(names, tasks, strict=True)
         ]
+
+    async def _find_chunk(self, name: LogChunkName) -> bytes | None:
+        return await self._services.payloads.find_named(name.name, **self._services.tenant_scope)
 
     async def read_chunk(self, name: LogChunkName) -> ReadChunk:
         """Read a chunk, and compare it with the one of its log that was read before."""
-        data = await self._services.payloads.find_named(name.name, **self._services.tenant_scope)
+        return self._check_chunk(name, await self._find_chunk(name))
+
+    def _check_chunk(self, name: LogChunkName, data: bytes | None) -> ReadChunk:
         if data is None:
             return ReadChunk(name=name, chunk=None, problem="a chunk of this log was removed")
         try:
@@ -167,8 +226,12 @@ _NAME_SHOWN = 200
 _LIVE = frozenset({RunStatus.PENDING, RunStatus.RUNNING})
 
 
-async def explain_absence(services: ApiServices, row: Row, step: str | None) -> str:
+async def explain_absence(services: ApiServices, row: Row, wanted: LogFilter) -> str:
     """Say in one sentence why nothing was written."""
+    step = wanted.step
+    if wanted.attempt is not None:
+        of_step = "" if step is None else f" of step {step[:_NAME_SHOWN]!r}"
+        return f"attempt {wanted.attempt}{of_step} wrote nothing"
     is_over = views.is_terminal(row)
     if step is None:
         return "no task wrote anything" if is_over else "no task has written anything so far"

@@ -1,0 +1,109 @@
+"""Folds of histories that pages look at, kept for a while: a later moment goes on from them.
+
+A moment of a long history is folded in slices, one a request. Between two requests the fold stays
+here, in the memory of this process alone: another planner, or this one after a minute at rest,
+begins again. Of a frame no more is kept than a page shows of it, about 300 bytes.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from noetl_contracts.ids import ExecutionId
+from noetl_contracts.ledger.envelope import Envelope
+from noetl_contracts.ledger.records import FrameBin
+from noetl_replay import rows
+from noetl_replay.fold import fold_history
+from noetl_replay.state import ExecutionState, take_changes
+from noetl_storage.ledger import frame_bins
+from noetl_storage.ledger.frame_bins import FrameSpan
+
+FOLDS_MAX = 8
+# Of all folds that are kept; one alone may have more.
+FRAMES_MAX = 300_000
+KEPT_S = 60.0
+Row = dict[str, Any]
+
+
+class MomentFold:
+    """A history folded up to a version, and what a page shows of it there."""
+
+    def __init__(self, initial_state: ExecutionState) -> None:
+        self.state = initial_state
+        self._rows_by_surface: dict[str, dict[str, Row]] = {"stage": {}, "loop": {}}
+        self._spans: dict[int, FrameSpan] = {}
+
+    @property
+    def frame_count(self) -> int:
+        """Return how many frames it holds."""
+        return len(self._spans)
+
+    def feed_events(self, page: Iterable[Envelope]) -> None:
+        """Fold what follows; raises what the fold raises, and is of no more use then."""
+        self.state = fold_history(self.state, page)
+        changes = take_changes(self.state)
+        stages, loops = self._rows_by_surface["stage"], self._rows_by_surface["loop"]
+        stages |= {
+            str(key): rows.build_stage_row(self.state, stage)
+            for key, stage in changes.stages.items()
+        }
+        loops |= {
+            str(key): rows.build_loop_row(self.state, loop) for key, loop in changes.loops.items()
+        }
+        for frame in changes.frames.values():
+            span = frame_bins.build_span(
+                stage_id=frame.stage_id,
+                frame_id=frame.frame_id,
+                status=frame.status,
+                row_count=frame.row_count,
+                started_at=frame.created_at,
+                ended_at=frame.completed_at,
+            )
+            self._spans[span.frame_id] = span
+
+    def show_execution(self) -> Row:
+        """Show the execution's row."""
+        return rows.build_execution_row(self.state)
+
+    def list_rows(self, surface: str) -> list[Row]:
+        """List the rows of stages or loops, as they were touched first."""
+        return list(self._rows_by_surface[surface].values())
+
+    def bin_frames(self, *, bins_max: int) -> list[FrameBin]:
+        """Share out the frames over bins."""
+        return frame_bins.bin_spans(self._spans.values(), bins_max=bins_max)
+
+
+class MomentFolds:
+    """The folds that were used last; one that is in use is not among them."""
+
+    def __init__(self) -> None:
+        self._folds: list[MomentFold] = []
+
+    def take_fold(self, execution_id: ExecutionId, version: int) -> MomentFold | None:
+        """Take out the fold that comes closest to a version, and not behind it."""
+        fitting = [
+            fold
+            for fold in self._folds
+            if fold.state.execution_id == execution_id and fold.state.version <= version
+        ]
+        if not fitting:
+            return None
+        fold = max(fitting, key=lambda fold: fold.state.version)
+        self._folds.remove(fold)
+        return fold
+
+    def keep_fold(self, fold: MomentFold) -> None:
+        """Keep a fold for a while, and forget others until all are in bounds."""
+        self._folds.append(fold)
+        while len(self._folds) > 1 and (
+            len(self._folds) > FOLDS_MAX
+            or sum(kept.frame_count for kept in self._folds) > FRAMES_MAX
+        ):
+            del self._folds[0]
+        asyncio.get_running_loop().call_later(KEPT_S, self._drop_fold, fold, fold.state.version)
+
+    def _drop_fold(self, fold: MomentFold, version: int) -> None:
+        """Forget a fold that nobody has used since."""
+        if fold.state.version == version and fold in self._folds:
+            self._folds.remove(fold)
