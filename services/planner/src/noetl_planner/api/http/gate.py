@@ -36,8 +36,10 @@ _NAME_CHARACTERS_MAX = 256
 
 log = structlog.get_logger(__name__)
 
-# Digests of tokens and not the tokens, which may be long, and are nobody's to find in memory.
-_Key = tuple[bytes, bytes, bytes, Via]
+# Digests of tokens and not the tokens, which may be long, and are nobody's to find in memory. Of a
+# session it is the principal: its cookie, and its token against forged requests, are checked with
+# each request, and its roles are remembered.
+_Key = tuple[bytes | Principal, bytes, bytes, Via]
 
 
 class _Remembered(Struct, frozen=True):
@@ -118,29 +120,38 @@ class Gate:
     async def _find_services(
         self, method: str, path: str, headers: dict[bytes, bytes], address: str
     ) -> ApiServices:
-        token = headers.get(_AUTHORIZATION, b"")
-        place = headers.get(_TENANT, b""), headers.get(_ORGANIZATION, b"")
-        via = _VIA.get(headers.get(_CLIENT, b""), Via.API)
-        key = (codec.digest_bytes(token), *place, via)
-        is_remembered = bool(token) or _COOKIE not in headers
-        if is_remembered:
-            remembered = self._remembered.find_value(key)
-            if remembered is not None and remembered.until > monotonic():
-                return remembered.services
         try:
-            services = await self._bind_services(method, headers)
+            return await self._find_bound_services(method, headers)
         except NotSignedIn as refusal:
             await self._record_unknown(address, f"{method} {path}", refusal.code)
             raise _build_unauthorized_error(refusal) from refusal
         except NoRole as refusal:
             await self._record_no_role(refusal, f"{method} {path}")
             raise _build_forbidden_place_error(refusal) from refusal
+
+    async def _find_bound_services(self, method: str, headers: dict[bytes, bytes]) -> ApiServices:
+        """Return what a request may use, as remembered or looked up; it may be refused."""
+        token = headers.get(_AUTHORIZATION, b"")
+        place = headers.get(_TENANT, b""), headers.get(_ORGANIZATION, b"")
+        via = _VIA.get(headers.get(_CLIENT, b""), Via.API)
+        is_session = not token and _COOKIE in headers
+        principal = await self._find_principal(method, headers) if is_session else None
+        key = (principal or codec.digest_bytes(token), *place, via)
+        remembered = self._remembered.find_value(key)
+        if remembered is not None and remembered.until > monotonic():
+            return remembered.services
+        services = await self._bind_principal(
+            principal or await self._find_principal(method, headers), headers
+        )
         # That there is no such tenant may be over with the next request.
-        if is_remembered and not services.is_new_tenant:
+        if not services.is_new_tenant:
             self._remember_services(key, services)
         return services
 
     async def _bind_services(self, method: str, headers: dict[bytes, bytes]) -> ApiServices:
+        return await self._bind_principal(await self._find_principal(method, headers), headers)
+
+    async def _find_principal(self, method: str, headers: dict[bytes, bytes]) -> Principal:
         evidence = _read_evidence(method, headers)
         principal = await self._services.identity.authenticator.authenticate_request(evidence)
         if principal is None:
@@ -150,6 +161,11 @@ class Gate:
                 "sign in with noetl login, or send Authorization: Bearer TOKEN with an API key "
                 "or the owner's token",
             )
+        return principal
+
+    async def _bind_principal(
+        self, principal: Principal, headers: dict[bytes, bytes]
+    ) -> ApiServices:
         access = await self._services.identity.access_resolver.resolve_access(
             principal,
             tenant=_read_name(headers, _TENANT),
