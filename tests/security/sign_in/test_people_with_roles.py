@@ -64,8 +64,12 @@ async def test_a_token_of_a_person_opens_the_api_with_its_roles(
 
 
 async def test_somebody_without_a_role_gets_nothing(site: Site, provider: IdentityProvider) -> None:
-    answer = await call(site, provider.forge(sub="eve", groups=[]), "/api/executions")
+    token = provider.forge(sub="eve", groups=[])
+    answer = await call(site, token, "/api/executions")
     assert (answer.status_code, answer.json()["code"]) == (HTTPStatus.FORBIDDEN, "no_role")
+    # Who they are is told, and no name of a tenant.
+    who = (await call(site, token, "/api/auth/whoami")).json()
+    assert (who["id"], who["tenant"], who["organization"], who["roles"]) == ("eve", "", "", [])
 
 
 async def test_a_role_of_another_issuers_ann_is_not_this_anns(
