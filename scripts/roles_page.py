@@ -63,14 +63,14 @@ $ noetl context use prod
 def page() -> str:
     """Make the page."""
     roles = list(Role)
-    head = "| permission | " + " | ".join(roles) + " |\n|---|" + "---|" * len(roles) + "\n"
+    head = "|permission|" + "|".join(roles) + "|\n|---|" + "---|" * len(roles) + "\n"
     rows = "".join(_permission(permission, roles) for permission in Permission)
     return f"{_HEAD}{head}{rows}{_TENANTS}```text\n{_routes()}```\n"
 
 
 def _permission(permission: Permission, roles: list[Role]) -> str:
     marks = ("x" if permission in PERMISSIONS_BY_ROLE[role] else "" for role in roles)
-    return f"| {permission} | " + " | ".join(marks) + " |\n"
+    return f"|{permission}|" + "|".join(marks) + "|\n"
 
 
 def _routes() -> str:

@@ -19,5 +19,5 @@ has_bucket() { echo s3.bucket.list | weed shell -master=127.0.0.1:9333 2> /dev/n
 # Volumes of 1 GB, as many as the disk holds: with those of 30 GB a bucket gets none on a small disk. Only S3
 # asks who calls, so the rest listens to this container alone.
 exec weed server -dir=/data -ip=127.0.0.1 -ip.bind=127.0.0.1 -s3.ip.bind=0.0.0.0 -master.telemetry=false \
-  -master.peers=none -master.volumeSizeLimitMB=1024 -volume.max=0 -volume.preStopSeconds=0 \
+  -master.peers=none -master.volumeSizeLimitMB=1024 -volume.max=0 -volume.minFreeSpace=64MiB -volume.preStopSeconds=0 \
   -filer -s3 -s3.port=8333 -s3.port.iceberg=0 -s3.port.lance=0 -s3.iam=false -s3.config=/tmp/s3.json

@@ -195,6 +195,12 @@ def _items(contents: StackContents, count: int) -> Iterator[Ask]:
         yield Ask(path=f"/api/executions/{loop}/items/each", params=params, more=_has_more)
 
 
+def _checks(contents: StackContents, count: int) -> Iterator[Ask]:
+    for turn in range(count):
+        path = contents.paths[turn % len(contents.paths)]
+        yield Ask(path="/api/checks", params={"path": path, "limit": 1 + turn % 100})
+
+
 def _states(_: StackContents, count: int) -> Iterator[Ask]:
     for turn in range(count):
         yield Ask(path="/api/state", params={"limit": 1 + turn % 100})
@@ -256,6 +262,7 @@ WALKS: dict[str, Walk] = {
     "/api/playbooks/{path}": _paths("/api/playbooks/{path}/plan"),
     "/api/pools": _plain("/api/pools"),
     "/api/state": _states,
+    "/api/checks": _checks,
     "/api/state/value": _state_of("/api/state/value"),
     "/api/state/history": _state_of("/api/state/history"),
     "/api/workers": _plain("/api/workers"),

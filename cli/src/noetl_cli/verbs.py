@@ -18,6 +18,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "backfill": "Run a playbook for ranges of its sources; the same command goes on where it"
         " stopped.",
         "state": "Show how far playbooks have read their sources, and set it.",
+        "checks": "Show what the checks of a playbook's datasets have found, run after run.",
         "lint": "Check playbooks.",
         "plan": "Show steps, arcs, stages and needs of a playbook; nothing is executed.",
         "register": "Register playbooks, each as the next version of its path, and keep"
@@ -107,7 +108,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "history": ("replay", "evidence", "audit", "projection", "retention", "payloads", "dlq"),
     "identity": ("login", "logout", "whoami", "context", "role", "key"),
     "messages": ("signal", "approvals", "approve", "schedule", "webhook", "trigger", "notify"),
-    "playbooks": ("lint", "register", "catalog", "schema", "state"),
+    "playbooks": ("lint", "register", "catalog", "schema", "state", "checks"),
     "services": (
         *(
             "up",

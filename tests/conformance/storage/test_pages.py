@@ -7,6 +7,8 @@ from tests.support.builders import ORGANIZATION, STORIES, TENANT, History
 from tests.support.storage import Stores, a_fence, an_append, an_execution
 
 from noetl_contracts import codec
+from noetl_contracts.commands.data_checks import CheckReport
+from noetl_contracts.commands.task_metrics import TaskMetrics
 from noetl_contracts.errors import ErrorObject, FailedTry
 from noetl_contracts.events.step_events import CallDone, CallError, StepEnter, StepExit, StepFailed
 from noetl_contracts.ids import CommandId, OrganizationId, RunId
@@ -136,3 +138,40 @@ async def test_runs_are_found_by_what_began_and_ended_them(stores: Stores) -> No
         history.execution_id, after_version=0, runs_max=2
     )
     assert run_events[3].context["patch"] == ODD
+
+
+def build_checked_exit(step: str, run: str, **checks_by_task: list[CheckReport]) -> StepExit:
+    tasks = {
+        name: TaskMetrics(attempts=1, checks=tuple(checks))
+        for name, checks in checks_by_task.items()
+    }
+    return StepExit(step=step, run_id=RunId(run), status=RunStatus.COMPLETED, tasks=tasks)
+
+
+async def test_ends_of_runs_that_tell_of_checks_are_found_the_latest_first(stores: Stores) -> None:
+    report = CheckReport(dataset="orders", check="not_null id", is_met=False, failed_rows=2)
+    histories = [History(an_execution()) for _ in range(2)]
+    for history in histories:
+        history.add(StepEnter(step="load", run_id=RunId("1"), activation=1))
+        history.add(
+            build_checked_exit("load", "1", read=[], write=[report]),
+            build_checked_exit("plain", "2", read=[]),
+            StepExit(step="none", run_id=RunId("3"), status=RunStatus.COMPLETED),
+            build_checked_exit("more", "4", write=[report]),
+        )
+        await kept(stores, history)
+    ids = [history.execution_id for history in histories]
+    newest = max(ids, key=int)
+
+    async def find(step: str | None, most: int) -> list[tuple[str, int]]:
+        events = await stores.pages.list_check_events(ids, step=step, events_max=most)
+        return [(event.execution_id, event.version) for event in events]
+
+    oldest = min(ids, key=int)
+    assert await find(None, 10) == [(newest, 5), (newest, 2), (oldest, 5), (oldest, 2)]
+    assert await find(None, 1) == [(newest, 5)]
+    assert await find("load", 10) == [(newest, 2), (oldest, 2)]
+    assert await find("plain", 10) == []
+    (event, *_) = await stores.pages.list_check_events(ids, step="load", events_max=1)
+    (told,) = event.context["tasks"]["write"]["checks"]
+    assert told["failed_rows"] == 2

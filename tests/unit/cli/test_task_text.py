@@ -1,6 +1,7 @@
 """What a person reads of what a step did."""
 
 from noetl_cli.terminal.progress_tracker import describe_tasks
+from noetl_contracts.commands.data_checks import CheckReport
 from noetl_contracts.commands.task_metrics import RequestMetrics, TaskMetrics
 
 
@@ -35,3 +36,18 @@ def test_rows_are_those_of_the_last_task_that_has_some() -> None:
         "tell": TaskMetrics(attempts=1),
     }
     assert describe_tasks(tasks) == "2,000 rows read, 1 row"
+
+
+def test_broken_checks_are_named_and_the_others_counted() -> None:
+    def build_task(*failed_rows: int) -> TaskMetrics:
+        checks = tuple(
+            CheckReport(dataset="orders", check=f"c{place}", is_met=not rows, failed_rows=rows)
+            for place, rows in enumerate(failed_rows)
+        )
+        return TaskMetrics(attempts=1, checks=checks)
+
+    assert describe_tasks({"load": build_task(0)}) == "1 check held"
+    assert describe_tasks({"load": build_task(0, 4, 0)}) == "1 of 3 checks broken (orders: c1)"
+    assert describe_tasks({"load": build_task(1, 1, 1, 1)}) == (
+        "4 of 4 checks broken (orders: c0; orders: c1; orders: c2; …)"
+    )

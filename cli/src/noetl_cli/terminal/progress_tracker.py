@@ -51,7 +51,19 @@ def describe_tasks(tasks: Mapping[str, TaskMetrics]) -> str:
         parts.append(f"{many}{request.method} {request.url} {answer}")
     if total.bytes_in or total.bytes_out:
         parts.append(f"{total.bytes_in:,} bytes in, {total.bytes_out:,} out")
+    if text := _describe_checks(tasks.values()):
+        parts.append(text)
     return ", ".join(parts)
+
+
+def _describe_checks(tasks: Iterable[TaskMetrics]) -> str:
+    """Write `2 of 5 checks broken: orders: not_null id, ...`; empty where none was made."""
+    reports = [report for task in tasks for report in task.checks]
+    broken = [f"{report.dataset}: {report.check}" for report in reports if not report.is_met]
+    if not broken:
+        return f"{_format_count(len(reports), 'check')} held" if reports else ""
+    named = "; ".join(broken[:_CHECKS_SHOWN]) + ("; …" if len(broken) > _CHECKS_SHOWN else "")
+    return f"{len(broken)} of {_format_count(len(reports), 'check')} broken ({named})"
 
 
 def _sum_metrics(parts: Iterable[TaskMetrics]) -> TaskMetrics:
@@ -67,6 +79,7 @@ def _format_count(number: int, unit: str) -> str:
 
 WINDOW = timedelta(seconds=10)
 _MARKS_MAX = 64
+_CHECKS_SHOWN = 3
 _DUCKDB_PLACE = "\n\nLINE"
 _MEANINGS = {
     "repeat_bound": "repeat_bound: it stopped at its bound, and its source has more",

@@ -9,6 +9,7 @@ from msgspec import Struct
 from noetl_cli.stack.processes import programs
 from noetl_cli.stack.processes.coarse_timers import with_coarse_timers
 from noetl_cli.stack.processes.loopback import LOOPBACK
+from noetl_cli.stack.processes.probes import ROOM_BYTES_MIN
 from noetl_cli.stack.processes.process_spec import BucketProbe, ProcessSpec, ProcessTier
 from noetl_cli.stack.servers import seaweedfs_security
 
@@ -145,6 +146,8 @@ def _build_flags(server: SeaweedFsServer) -> list[str]:
         f"-volume.port={ports['s3-volume']}",
         f"-volume.port.grpc={ports['s3-volume-grpc']}",
         "-volume.max=0",
+        # Its own bound is a share of the disk: a large one that has room counts as full.
+        f"-volume.minFreeSpace={ROOM_BYTES_MIN // 1024**2}MiB",
         "-volume.preStopSeconds=0",
         "-filer",
         f"-filer.port={ports['s3-filer']}",

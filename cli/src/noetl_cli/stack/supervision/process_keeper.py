@@ -237,6 +237,11 @@ class ProcessKeeper:
 
     def _build_never_ready_error(self, outcome: str) -> StackError:
         log = self._home.log_file(self.spec.name)
+        if not probes.has_room(self._home.root):
+            return StackError(
+                f"{self.spec.name} {outcome}: the disk of {self._home.root} is full.",
+                way_out="Free some space.",
+            )
         return StackError(
             f"{self.spec.name} {outcome} before it was ready. Its log ends with:\n"
             f"{_read_log_tail(log)}",

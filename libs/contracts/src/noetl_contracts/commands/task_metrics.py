@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from noetl_contracts.commands.data_checks import CheckReport, add_reports
 from noetl_contracts.ids import CommandId
 
 URL_CHARACTERS_MAX = 300
@@ -33,6 +34,7 @@ class TaskMetrics(Struct, frozen=True, kw_only=True, omit_defaults=True):
     `duration_ms` is the time of its attempts in milliseconds; beside each other they count each.
     `rows_in` are rows that it read, `rows_out` rows that it returned or wrote; None where it has
     none. `bytes_in` came over the network, `bytes_out` went there, as far as the tool tells.
+    `checks` are what its last attempt has found in its datasets.
     """
 
     attempts: Count = 0
@@ -44,6 +46,7 @@ class TaskMetrics(Struct, frozen=True, kw_only=True, omit_defaults=True):
     bytes_out: Count = 0
     requests: Count = 0
     last_request: RequestMetrics | None = None
+    checks: tuple[CheckReport, ...] = ()
 
 
 MetricsByTask = dict[str, TaskMetrics]
@@ -75,6 +78,7 @@ def sum_metrics(earlier: TaskMetrics, later: TaskMetrics) -> TaskMetrics:
         bytes_out=earlier.bytes_out + later.bytes_out,
         requests=earlier.requests + later.requests,
         last_request=later.last_request or earlier.last_request,
+        checks=add_reports(earlier.checks, later.checks),
     )
 
 

@@ -8,6 +8,8 @@ from msgspec import Struct
 from noetl_contracts import spelling
 from noetl_playbook.model import coercion
 
+# What they find is told in one event.
+CHECKS_MAX = 200
 ON_FAIL = ("fail", "warn", "divert")
 _KEYS = (
     *("not_null", "unique", "range", "regex", "in", "predicate"),
@@ -62,6 +64,9 @@ def parse_expectations(value: Any) -> Expectations | None:
     checks = tuple(check for key in _KEYS if key in value for check in _READERS[key](value[key]))
     if not checks:
         raise ExpectationInvalid(f"expect names no check: use {', '.join(_KEYS[:-1])}")
+    if len(checks) > CHECKS_MAX:
+        text = f"expect names {len(checks)} checks, and at most {CHECKS_MAX} are made"
+        raise ExpectationInvalid(f"{text}: join them in a predicate")
     return Expectations(checks=checks, on_fail=on_fail)
 
 

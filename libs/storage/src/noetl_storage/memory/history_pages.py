@@ -1,5 +1,8 @@
 """Pages of executions with their runs, in memory."""
 
+from collections.abc import Sequence
+
+from noetl_contracts.events.step_events import StepExit
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_storage.memory.projections import MemoryProjections
 from noetl_storage.memory.store import MemoryStore
@@ -56,3 +59,17 @@ class MemoryHistoryPages:
             envelope for envelope in history if envelope.stream_version > after_version
         )
         return run_event_filter.found
+
+    async def list_check_events(
+        self, execution_ids: Sequence[ExecutionId], *, step: str | None, events_max: int
+    ) -> list[ShownEvent]:
+        """Return ends of runs of steps that tell of checks, the latest first."""
+        found = [
+            history_ports.build_shown_event(item)
+            for execution_id in sorted(execution_ids, key=int, reverse=True)
+            for item in reversed(self._store.history_by_execution.get(execution_id, []))
+            if isinstance(item.event, StepExit)
+            and any(task.checks for task in item.event.tasks.values())
+            and step in {None, item.event.step}
+        ]
+        return found[:events_max]

@@ -326,6 +326,14 @@ class HistoryPages(Protocol):
         The caller has checked whose execution it is. What has left the ledger is not among them.
         """
 
+    async def list_check_events(
+        self, execution_ids: Sequence[ExecutionId], *, step: str | None, events_max: int
+    ) -> list[ShownEvent]:
+        """Return ends of runs of steps that tell of checks, the latest first: `events_max` of them.
+
+        The caller has checked whose they are. What has left the ledger is not among them.
+        """
+
 
 class RunEventFilter:
     """Chooses from a history what `find_run_events` returns."""

@@ -41,6 +41,7 @@ from noetl_planner.api.executions import (
 )
 from noetl_planner.api.history import (
     audits,
+    check_reports,
     counterfactuals,
     evidence_contents,
     history_replay,
@@ -182,6 +183,7 @@ API_ROUTES: tuple[ControllerRouterHandler, ...] = (
     *frame_claims.ROUTES,
     *messages.ROUTES,
     *payloads.ROUTES,
+    *check_reports.ROUTES,
     *counterfactuals.ROUTES,
     *history_replay.ROUTES,
     *evidence_contents.ROUTES,

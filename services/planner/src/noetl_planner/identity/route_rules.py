@@ -118,6 +118,7 @@ RULES: dict[tuple[str, str], RouteRule] = {
     ("GET", "/api/result/{execution_id}/stats"): _READ,
     ("GET", "/api/result/{execution_id}/{step}"): _READ,
     ("GET", "/api/result/resolve"): _READ_ALL,
+    ("GET", "/api/checks"): _SEE,
     ("GET", "/api/objects"): _READ_ALL,
     ("GET", "/api/objects/{object_type}/{key}"): _READ_ALL,
     # Playbooks, and what starts them.

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from noetl_contracts import codec
+from noetl_contracts.commands.data_checks import CheckReport
 from noetl_playbook.model.expectations import Check, Expectations
 
 EXAMPLE_ROWS = 5
@@ -16,16 +17,6 @@ EXAMPLE_BYTES = 64 * 1024
 DIVERTED_BYTES = 1024 * 1024
 _EXAMPLE_CHARACTERS = 600
 _COLUMNS_SHOWN = 20
-
-
-class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check has found: how many rows break it, or what it has measured."""
-
-    dataset: str
-    check: str
-    is_met: bool
-    failed_rows: int | None = None
-    measured: Any = None
 
 
 class CheckFindings(msgspec.Struct, frozen=True, kw_only=True):

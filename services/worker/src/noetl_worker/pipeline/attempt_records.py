@@ -4,8 +4,12 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
+from msgspec import structs
+
 from noetl_chassis.observability import instruments, names
 from noetl_chassis.observability.instruments import CounterSum
+from noetl_contracts import codec
+from noetl_contracts.commands.data_checks import REPORTED_CHARACTERS_MAX, CheckReport
 from noetl_contracts.commands.task_metrics import (
     URL_CHARACTERS_MAX,
     RequestMetrics,
@@ -22,6 +26,7 @@ from noetl_worker.tools.calls.call import Outcome, RequestMade
 _MESSAGE_CHARACTERS_MAX = 300
 # These tools tell in their data how many rows they moved; anyone's data may have the same keys.
 _KINDS_WITH_ROWS = frozenset({"artifact", "duckdb", "postgres", "spark", "transfer"})
+_KINDS_WITH_CHECKS = frozenset({"duckdb", "postgres", "spark", "transfer"})
 
 
 def count_call(kind: str, outcome: Outcome, duration_s: float) -> None:
@@ -69,7 +74,10 @@ def record_metrics(
     duration_s: float,
     mask: SecretMask,
 ) -> None:
-    """Count an attempt, and add it to what its task did before; a `noop` does nothing."""
+    """Count an attempt, and add it to what its task did before; a `noop` does nothing.
+
+    What checks have found is of the last attempt alone: the one before read the same rows.
+    """
     if task.kind == "noop":
         return
     count_call(task.kind, outcome, duration_s)
@@ -87,8 +95,25 @@ def record_metrics(
         bytes_out=0 if request is None else request.bytes_out,
         requests=0 if request is None else 1,
         last_request=None if request is None else _build_request_metrics(request, mask),
+        checks=_read_checks(outcome) if task.kind in _KINDS_WITH_CHECKS else (),
     )
-    walk.metrics = add_task_metrics(walk.metrics, {task.name: task_metrics})
+    earlier_metrics = walk.metrics
+    if task.name in earlier_metrics and earlier_metrics[task.name].checks:
+        without_checks = structs.replace(earlier_metrics[task.name], checks=())
+        earlier_metrics = {**earlier_metrics, task.name: without_checks}
+    walk.metrics = add_task_metrics(earlier_metrics, {task.name: task_metrics})
+
+
+def _read_checks(outcome: Outcome) -> tuple[CheckReport, ...]:
+    """Read what checks have found, of a result or of the failure of a check."""
+    source = outcome.data if outcome.error is None else outcome.error.details
+    reports = source.get("checks") if isinstance(source, dict) else None
+    if not isinstance(reports, list):
+        return ()
+    return tuple(
+        structs.replace(report, check=shorten_text(report.check, REPORTED_CHARACTERS_MAX))
+        for report in codec.convert_value(reports, list[CheckReport])
+    )
 
 
 def _read_row_counts(data: Any) -> tuple[int | None, int | None]:

@@ -119,4 +119,5 @@ def _build_refusal_error(about: dict[str, Any]) -> ErrorObject:
     fields = {"source": "spark", **about}
     kind, message = str(fields.pop("kind", "internal")), str(fields.pop("message", ""))
     error_fields = {name: fields[name] for name in ("code", "pg_code", "source") if name in fields}
-    return build_error(kind, message, **error_fields)
+    details = {"checks": fields["checks"]} if "checks" in fields else None
+    return build_error(kind, message, details=details, **error_fields)

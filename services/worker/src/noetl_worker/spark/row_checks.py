@@ -8,6 +8,8 @@ import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
+from noetl_contracts import codec
+from noetl_contracts.commands.data_checks import CheckReport
 from noetl_playbook.model.expectations import Check, Expectations
 from noetl_storage.arrow import arrow_values
 from noetl_storage.arrow.arrow_values import ValueWithoutJson
@@ -15,7 +17,6 @@ from noetl_worker.domain.check_reports import (
     DIVERTED_BYTES,
     DIVERTED_ROWS,
     EXAMPLE_ROWS,
-    CheckReport,
     Measures,
     build_reports,
     describe_failure,
@@ -65,7 +66,8 @@ def check_frame(
         condition = conditions.get(place)
         examples = [] if condition is None else _read_rows(frame.where(~condition), EXAMPLE_ROWS)
         text = describe_failure(reports[place], measures.row_count, examples)
-        raise SparkRefusal("assertion", f"{dataset}: {text}")
+        checks = codec.to_builtins(reports)
+        raise SparkRefusal("assertion", f"{dataset}: {text}", checks=checks)
     broken_checks = [index for index, report in enumerate(reports) if not report.is_met]
     if broken_checks and expected.on_fail == "divert":
         rows_hold = _join_conditions([conditions[index] for index in broken_checks])

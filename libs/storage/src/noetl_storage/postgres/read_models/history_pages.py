@@ -1,5 +1,7 @@
 """Pages of executions for the API and the console, each read by one query."""
 
+from collections.abc import Sequence
+
 import asyncpg
 
 from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, TenantId
@@ -55,6 +57,15 @@ class PostgresHistoryPages:
         """Return what began and ended runs of steps, of those that began after a version."""
         rows = await self._database.fetch_rows(
             _QUERIES["find_run_events"], int(execution_id), after_version, runs_max
+        )
+        return [_build_event(record) for record in rows]
+
+    async def list_check_events(
+        self, execution_ids: Sequence[ExecutionId], *, step: str | None, events_max: int
+    ) -> list[ShownEvent]:
+        """Return ends of runs of steps that tell of checks, the latest first."""
+        rows = await self._database.fetch_rows(
+            _QUERIES["list_check_events"], [int(item) for item in execution_ids], step, events_max
         )
         return [_build_event(record) for record in rows]
 

@@ -47,3 +47,20 @@ where
     )
     and node_id in (select entered.node_id from entered)
 order by stream_version;
+
+-- name: list_check_events :many
+-- The latest $3 ends of runs of steps that tell of checks, in the executions $1, of step $2 if it
+-- is given.
+select
+    event_id, execution_id, stream_version, tenant_id, organization_id, stream_id,
+    aggregate_type, aggregate_id, event_type, schema_name, schema_version, event_time,
+    created_at, producer, causation_id, correlation_id, idempotency_key, context, result,
+    error, payload_ref, meta, envelope_checksum, exact
+from noetl.event
+where
+    execution_id = any($1::bigint[])
+    and event_type = 'step.exit'
+    and context @? '$.tasks.*.checks'
+    and ($2::text is null or context ->> 'step' = $2)
+order by execution_id desc, stream_version desc
+limit $3;

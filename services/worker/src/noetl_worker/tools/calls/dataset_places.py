@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from noetl_contracts import codec
 from noetl_playbook.model import datasets
 from noetl_playbook.model.datasets import DatasetSink, DatasetSource
 from noetl_worker.datasets import address
@@ -100,4 +101,6 @@ def check_reach(
 
 def build_dataset_error(problem: DatasetProblem, call: Call, field: str) -> Any:
     """Turn what a dataset has said into the task's error."""
-    return build_error(problem.kind, f"{field}: {problem.message}", source=call.kind)
+    details = {"checks": codec.to_builtins(problem.checks)} if problem.checks else None
+    text = f"{field}: {problem.message}"
+    return build_error(problem.kind, text, details=details, source=call.kind)

@@ -157,7 +157,7 @@ class RowChecks:
             examples = self._examples.get(refused)
             rows = [] if examples is None else examples.rows
             text = describe_failure(reports[refused], self._row_count, rows)
-            raise DatasetProblem("assertion", text)
+            raise DatasetProblem("assertion", text, reports)
         return CheckFindings(reports=reports, diverted=self._diverted.rows)
 
     def _check_stop(self) -> None:
