@@ -60,7 +60,8 @@ class Keycloak:
 
     def ask_token(self, **form: str) -> dict[str, Any]:
         """Ask the realm's token endpoint for something that it grants."""
-        answer = httpx.post(f"{self.issuer}/protocol/openid-connect/token", data=form)
+        address = f"{self.issuer}/protocol/openid-connect/token"
+        answer = httpx.post(address, data=form, timeout=PATIENCE_S)
         answer.raise_for_status()
         return dict(answer.json())
 
@@ -110,6 +111,7 @@ class KeycloakBrowser(Browser):
 
     def __init__(self) -> None:
         super().__init__()
+        self.client.timeout = httpx.Timeout(PATIENCE_S)
         self.client.event_hooks["response"].append(self._trust_this_machine)
 
     async def _trust_this_machine(self, _: httpx.Response) -> None:
@@ -144,9 +146,9 @@ class KeycloakBrowser(Browser):
 
 
 def read_fields(page: str) -> dict[str, str]:
-    """Return the inputs of a page with their values."""
+    """Return the inputs and buttons of a page with their values."""
     fields = {}
-    for tag in re.findall(r"<input[^>]*>", page):
+    for tag in re.findall(r"<(?:input|button)[^>]*>", page):
         named = dict(re.findall(r'\b(name|value)="([^"]*)"', tag))
         if "name" in named:
             fields[named["name"]] = unescape(named.get("value", ""))
@@ -208,7 +210,8 @@ def sign_administrator_in(client: httpx.Client, url: str) -> None:
     form = {"grant_type": "password", "username": ADMIN, "password": PASSWORD}
 
     def ask_token() -> str:
-        answer = httpx.post(token_url, data={"client_id": "admin-cli", **form})
+        form_of_tool = {"client_id": "admin-cli", **form}
+        answer = httpx.post(token_url, data=form_of_tool, timeout=PATIENCE_S)
         answer.raise_for_status()
         return f"Bearer {answer.json()['access_token']}"
 
