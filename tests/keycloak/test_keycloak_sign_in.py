@@ -24,7 +24,6 @@ from noetl_contracts.identity.role_bindings import SubjectKind
 from noetl_planner.identity.openid.refusals import RefusalCode, TokenRefused
 from noetl_planner.identity.openid.token_claims import PrincipalKind
 
-
 # The first test of a run installs the server, and starts it.
 pytestmark = pytest.mark.timeout(1800)
 
