@@ -175,6 +175,11 @@ images/bases: setup ## Make the base images, and those of the servers, on this m
 test/containers: setup ## Try the images and the stack of compose; K=expression narrows
 	@$(PYTEST) tests/integration/containers tests/containers
 
+# A real Keycloak from Maven Central, 180 MB, over Java 17. Without them the lane skips and says so.
+.PHONY: test/keycloak
+test/keycloak: setup ## Sign people and programs in at a real Keycloak; needs Java and Maven; K=expression narrows
+	@$(PYTEST) tests/keycloak
+
 # Helm's own library as a wheel renders the charts; only this needs it.
 .PHONY: test/charts
 test/charts: setup ## Render, check and test the charts; K=expression narrows

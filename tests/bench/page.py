@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.bench import (
+    admitting,
     answering,
     auditing,
     page_peers,
@@ -165,6 +166,7 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "tiers": _tiers,
     "past": _past,
     "projecting": _projecting,
+    "admitting": admitting.section,
     "auditing": auditing.section,
     "retiring": retiring.section,
     "reacting": reacting.section,

@@ -8,6 +8,7 @@ import psutil
 from msgspec import Struct
 from rich.console import Console
 from tests.bench import (
+    admitting,
     answering,
     api,
     appending,
@@ -63,6 +64,9 @@ SERIES = {
     "projecting": Series(about="one projector", alone=lambda _: projecting.measure()),
     "ledger": Series(
         about="append beside a raw insert; the outbox", alone=lambda _: appending.measure()
+    ),
+    "admitting": Series(
+        about="who sends a request, and whether they may", alone=lambda _: admitting.measure()
     ),
     "auditing": Series(
         about="an audit in one process and on Spark",

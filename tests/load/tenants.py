@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,10 @@ AHEAD = 200
 SMALL, CALLERS, WORKERS = 50, 8, 2
 PATIENCE_S = 3_600.0
 READY_S = 120.0
+# A quota under which the noisy tenant leaves a processor to the others.
+BOUNDED_RUNNING = 2
+# Sooner than the refusal says: a tenant that floods does not wait for long.
+REFUSED_WAIT_S = 0.5
 SHARES = [
     word
     for service in ("MESSAGING", "REAPER", "PLANNER", "WORKER")
@@ -68,17 +73,21 @@ class Size(Struct, frozen=True, kw_only=True):
 
 
 def run(folder: Path, size: Size) -> dict[str, Any]:
-    """Measure both ways: tenants that share every queue, and tenants with a share of their own."""
+    """Measure all ways: tenants that share every queue, with shares, and with a quota too."""
     return {
         "flood": size.flood,
         "items": FLOOD_ITEMS,
         "small": size.small,
         "together": _measured(folder / "together", size, []),
         "shares": _measured(folder / "shares", size, SHARES),
+        "bounded": _measured(folder / "bounded", size, SHARES, running_max=BOUNDED_RUNNING),
+        "running_max": BOUNDED_RUNNING,
     }
 
 
-def _measured(folder: Path, size: Size, options: Sequence[str]) -> dict[str, Any]:
+def _measured(
+    folder: Path, size: Size, options: Sequence[str], *, running_max: int | None = None
+) -> dict[str, Any]:
     folder.mkdir()
     shared = folder / "shared"
     shared.mkdir()
@@ -94,43 +103,78 @@ def _measured(folder: Path, size: Size, options: Sequence[str]) -> dict[str, Any
     ):
         _register(quiet, ONE)
         _register(noisy, MANY)
+        if running_max is not None:
+            answer = quiet.patch(f"/api/quotas/{NOISY}", json={"running_max": running_max})
+            assert answer.is_success, answer.text
         _run(quiet)
         alone = [_run(quiet) for _ in range(size.small)]
         with ThreadPoolExecutor(CALLERS) as threads:
-            asked, is_over = _Count(), threading.Event()
-            flood = [threads.submit(_flood, noisy, size.flood, asked) for _ in range(CALLERS)]
-            ahead = min(AHEAD, size.flood)
-            wait_until(lambda: asked.value >= ahead, timeout_s=PATIENCE_S, what="the flood is on")
+            flood = Flood(noisy, size.flood)
+            callers = [threads.submit(flood.ask_until_over) for _ in range(CALLERS)]
+            # Where it is held back, the flood is on as soon as it is.
+            ahead = min(AHEAD, size.flood) if running_max is None else running_max + 1
+            wait_until(lambda: flood.asked >= ahead, timeout_s=PATIENCE_S, what="the flood is on")
             beside = [_run(quiet) for _ in range(size.small)]
             left = asyncio.run(_noisy(stack.url("postgres")))["open"]
-            asked_then = asked.value
-            is_over.set()
-            for item in flood:
-                item.result()
+            asked_then, refused_then = flood.asked, flood.refused
+            if running_max is not None:
+                flood.stop()
+            for caller in callers:
+                caller.result()
         wait_until(
-            lambda: _ended(stack) >= size.flood, timeout_s=PATIENCE_S, what="the flood has ended"
+            lambda: _ended(stack) >= flood.accepted,
+            timeout_s=PATIENCE_S,
+            what="the flood has ended",
         )
     found = {
         "alone": _told(alone),
         "beside": _told(beside),
         "flood_asked_meanwhile": asked_then,
+        "flood_refused_meanwhile": refused_then,
         "flood_open_at_the_end": left,
     }
     console.print(found)
     return found
 
 
-class _Count:
-    """Numbers given out to threads."""
+class Flood:
+    """What the noisy tenant asks for, with as many threads as call `ask_until_over`."""
 
-    def __init__(self) -> None:
-        self.value = 0
+    def __init__(self, api: httpx.Client, count: int) -> None:
+        self._api = api
+        self._count = count
         self._guard = threading.Lock()
+        self._stopped = threading.Event()
+        self.asked = self.accepted = self.refused = 0
 
-    def take(self) -> int:
+    def stop(self) -> None:
+        """Ask for no more."""
+        self._stopped.set()
+
+    def ask_until_over(self) -> None:
+        """Ask for executions until all were accepted; one that is refused is asked for again."""
+        while self._take_number() and not self._stopped.is_set():
+            answer = self._ask()
+            while answer.status_code == HTTPStatus.TOO_MANY_REQUESTS:
+                self._note_refusal()
+                if self._stopped.wait(REFUSED_WAIT_S):
+                    return
+                answer = self._ask()
+            assert answer.is_success, answer.text
+            with self._guard:
+                self.accepted += 1
+
+    def _ask(self) -> httpx.Response:
+        return self._api.post("/api/execute", json={"path": "load/flood"})
+
+    def _take_number(self) -> bool:
         with self._guard:
-            self.value += 1
-            return self.value
+            self.asked += 1
+            return self.asked <= self._count
+
+    def _note_refusal(self) -> None:
+        with self._guard:
+            self.refused += 1
 
 
 def _told(seconds: Sequence[float]) -> dict[str, float]:
@@ -190,12 +234,6 @@ def _run(api: httpx.Client) -> float:
     return seconds
 
 
-def _flood(api: httpx.Client, count: int, asked: _Count) -> None:
-    while asked.take() <= count:
-        answer = api.post("/api/execute", json={"path": "load/flood"})
-        assert answer.is_success, answer.text
-
-
 def _ended(stack: Stack) -> int:
     time.sleep(1)
     return asyncio.run(_noisy(stack.url("postgres")))["right"]
@@ -213,8 +251,11 @@ async def _noisy(dsn: str) -> dict[str, int]:
 
 def wrong(found: dict[str, Any]) -> list[str]:
     """Name a way in which the quiet tenant was not served while the other one still flooded."""
-    return [
+    wrong_ways = [
         f"{way}: the flood had ended before the quiet tenant had"
         for way in ("together", "shares")
         if found[way]["flood_open_at_the_end"] == 0
     ]
+    if found["bounded"]["flood_refused_meanwhile"] == 0:
+        wrong_ways.append("bounded: nothing of the flood was refused")
+    return wrong_ways

@@ -48,6 +48,16 @@ def a_key(key_id: str, kind: str = "RS256") -> Key:
             return OKPKey.generate_key("Ed25519", names)
 
 
+def sign_claims(header: dict[str, Any], claims: dict[str, Any], key: Key) -> str:
+    """Sign claims as a provider does; a value of None leaves its name out of the header."""
+    registry = JWSRegistry(algorithms=[header["alg"]], strict_check_header=False)
+    header = {name: value for name, value in header.items() if value is not None}
+    with warnings.catch_warnings():
+        # The library prefers another name of Ed25519 than providers have.
+        warnings.simplefilter("ignore", SecurityWarning)
+        return jwt.encode(header, claims, key, registry=registry)
+
+
 @dataclass
 class IdentityProvider:
     """The provider's address, and the keys that it signs with."""
@@ -100,13 +110,7 @@ class IdentityProvider:
     ) -> str:
         """Sign claims with the provider's own key, or with another."""
         head = {"alg": "RS256", "kid": self.key.kid, **(header or {})}
-        signed = key or self.key
-        registry = JWSRegistry(algorithms=[head["alg"]], strict_check_header=False)
-        head = {name: value for name, value in head.items() if value is not None}
-        with warnings.catch_warnings():
-            # The library prefers another name of Ed25519 than providers have.
-            warnings.simplefilter("ignore", SecurityWarning)
-            return jwt.encode(head, self.claims(**changes), signed, registry=registry)
+        return sign_claims(head, self.claims(**changes), key or self.key)
 
     def ask_client_token(self, resource: str = AUDIENCE) -> str:
         """Sign a program in by its own secret."""

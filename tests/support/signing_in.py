@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urljoin
 
 import httpx
 from tests.support.api import SECRET_KEY, ApiWorld
-from tests.support.identity_provider import AUDIENCE, CLI, WEB, WEB_SECRET, IdentityProvider
+from tests.support.identity_provider import AUDIENCE, CLI, WEB, WEB_SECRET
 from tests.support.storage import ORGANIZATION, TENANT
 
 from noetl_chassis.clock import Clock, SystemClock
@@ -45,6 +45,14 @@ class MovableClock:
 
     def monotonic_s(self) -> float:
         return self._clock.monotonic_s() + self.ahead_s
+
+
+class Provider(Protocol):
+    """Where people of a test sign in."""
+
+    @property
+    def issuer(self) -> str:
+        """The issuer that its tokens name."""
 
 
 @dataclass
@@ -98,9 +106,7 @@ def open_from_settings(
 
 
 @asynccontextmanager
-async def a_silent_site(
-    provider: IdentityProvider, url: str, **changes: Any
-) -> AsyncIterator[Site]:
+async def a_silent_site(provider: Provider, url: str, **changes: Any) -> AsyncIterator[Site]:
     """A planner's sign-in without its API."""
     world, clock = ApiWorld(), MovableClock()
     config = a_settings(provider.issuer, url, **changes)
@@ -127,7 +133,7 @@ async def give_role(
 
 
 @asynccontextmanager
-async def a_site(provider: IdentityProvider, url: str, **changes: Any) -> AsyncIterator[Site]:
+async def a_site(provider: Provider, url: str, **changes: Any) -> AsyncIterator[Site]:
     """Serve a planner's API, over memory, at an address that the provider knows."""
     stop, started = asyncio.Event(), asyncio.Event()
     async with a_silent_site(provider, url, **changes) as site, asyncio.TaskGroup() as tasks:

@@ -1,6 +1,7 @@
 """The command line as a process of its own, which prints where to sign in."""
 
 import asyncio
+import json
 import os
 import re
 import sys
@@ -8,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 from tests.support.signing_in import Browser, Site
@@ -35,6 +37,24 @@ def an_environment(folder: Path, **changes: str) -> dict[str, str]:
         "COLUMNS": "400",
         **changes,
     }
+
+
+def records_file(folder: Path) -> Path:
+    """The file of a user's sign-ins."""
+    return folder / "config/sign-ins.json"
+
+
+def read_record(folder: Path, site: Site) -> dict[str, Any]:
+    """What is kept of the sign-in at a site."""
+    record: dict[str, Any] = json.loads(records_file(folder).read_text())[site.url]["record"]
+    return record
+
+
+def change_record(folder: Path, site: Site, **changes: Any) -> None:
+    """Change what is kept of the sign-in at a site."""
+    kept = json.loads(records_file(folder).read_text())
+    kept[site.url]["record"] |= changes
+    records_file(folder).write_text(json.dumps(kept))
 
 
 @asynccontextmanager
@@ -84,10 +104,15 @@ async def read_note(process: asyncio.subprocess.Process, word: str) -> str:
 
 
 async def sign_in_with_browser(
-    folder: Path, site: Site, *, login: str = "ann", **changes: str
+    folder: Path,
+    site: Site,
+    *,
+    login: str = "ann",
+    browser: Browser | None = None,
+    **changes: str,
 ) -> Ended:
-    """`noetl login --browser`, with the person's browser."""
-    browser = Browser()
+    """`noetl login --browser`, with the person's browser, which is closed at the end."""
+    browser = browser or Browser()
     async with begun(folder, "login", "--browser", "--server", site.url, **changes) as process:
         address = await read_note(process, "Open")
         end = httpx.URL(address).params["redirect_uri"]

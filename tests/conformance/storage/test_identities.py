@@ -126,6 +126,12 @@ async def test_a_tenant_is_there_with_the_first_that_is_kept_for_it(
         await project(stores, execution, execution=[execution_row(execution)])
     assert await stores.identities.has_tenant(TENANT)
     assert not await stores.identities.has_tenant(TenantId(f"{TENANT}2"))
+    # A quota is of a tenant, and of no organization.
+    has_organization = await stores.identities.has_organization(TENANT, ORGANIZATION)
+    assert has_organization == (trace != "quota")
+    for other in ((TENANT, f"{ORGANIZATION}2"), (f"{TENANT}2", ORGANIZATION)):
+        tenant_id, organization_id = TenantId(other[0]), OrganizationId(other[1])
+        assert not await stores.identities.has_organization(tenant_id, organization_id)
 
 
 async def test_a_key_is_found_until_and_after_it_is_revoked(stores: Stores) -> None:

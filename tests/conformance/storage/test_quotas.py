@@ -25,6 +25,13 @@ async def test_an_empty_quota_takes_the_bounds_away(stores: Stores) -> None:
     assert await list_tenants(stores) == []
 
 
+async def test_a_suspended_tenant_has_a_quota_without_bounds(stores: Stores) -> None:
+    suspended = TenantQuota(tenant_id=ACME.tenant_id, is_suspended=True)
+    await stores.quotas.put_quota(suspended)
+    assert await stores.quotas.find_quota(ACME.tenant_id) == suspended
+    assert await list_tenants(stores) == [suspended]
+
+
 async def list_tenants(stores: Stores, **wanted: Any) -> list[TenantQuota]:
     wanted = {"tenant_id": None, "after": "", "tenants_max": 9, **wanted}
     return [usage.quota for usage in await stores.quotas.list_usage(**wanted)]

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import structs
 from tests.support.storage import NOON, ORGANIZATION, TENANT, Stores, an_execution
 
+from noetl_contracts.identity.quotas import TenantQuota
 from noetl_contracts.ids import ExecutionId, TenantId
 from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.ledger.records import Request
@@ -108,6 +109,21 @@ async def test_a_time_that_is_passed_over_is_not_fired(stores: Stores) -> None:
     after = await stores.schedules.find_schedule("hourly", **PLACE)
     assert after is not None
     assert (after.next_at, after.last_at) == (NOON + HOUR, None)
+
+
+async def test_schedules_of_a_suspended_tenant_wait(stores: Stores) -> None:
+    await stores.schedules.put_schedule(a_schedule())
+    other = a_schedule("others", tenant_id=TenantId("other"))
+    await stores.schedules.put_schedule(other)
+
+    async def list_due() -> list[str]:
+        due = await stores.schedules.list_due_schedules(now=NOON, schedules_max=9)
+        return sorted(schedule.name for schedule in due)
+
+    await stores.quotas.put_quota(TenantQuota(tenant_id=TENANT, is_suspended=True))
+    assert await list_due() == ["others"]
+    await stores.quotas.put_quota(TenantQuota(tenant_id=TENANT, running_max=1))
+    assert await list_due() == ["hourly", "others"]
 
 
 async def test_the_longest_due_come_first_and_only_enabled_ones(stores: Stores) -> None:

@@ -3,11 +3,15 @@
 from pathlib import Path
 
 import pytest
+from tests.support.api import ApiWorld
+from tests.support.identities import open_client
 from tests.support.inprocess import a_system
+from tests.support.storage import ORGANIZATION, TENANT
 
 from noetl_chassis.settings import SettingsError
 from noetl_cli.local import system
 from noetl_planner import wiring
+from noetl_planner.api.app import create_app
 from noetl_planner.identity.authenticator import NobodyCanSignIn
 from noetl_planner.settings import check_auth, parse_group_roles
 
@@ -60,3 +64,15 @@ async def test_nobody_can_sign_in_is_said_at_the_start(tmp_path: Path) -> None:
         config = opened.configs.planner
         with pytest.raises(NobodyCanSignIn, match="NOETL_PLANNER_OWNER_TOKEN_SHA256"):
             await wiring.check_sign_in(opened.adapters, config)
+
+
+@pytest.mark.parametrize("header", ["X-NoETL-Tenant", "X-NoETL-Organization"])
+async def test_nobody_in_particular_acts_in_no_other_place(header: str) -> None:
+    app = create_app(ApiWorld().services())
+    async with open_client(app, **{header: "other"}) as client:
+        answer = await client.get("/api/catalog")
+    assert (answer.status_code, answer.json()["code"]) == (403, "authentication_off")
+    assert "noetl key owner" in answer.json()["hint"]
+    own = {"X-NoETL-Tenant": TENANT, "X-NoETL-Organization": ORGANIZATION}
+    async with open_client(app, **own) as client:
+        assert (await client.get("/api/catalog")).status_code == 200

@@ -108,6 +108,34 @@ async def test_the_owner_is_told_that_there_is_no_such_tenant(world: ApiWorld) -
         assert "noetl role grant" in answer["hint"]
 
 
+@pytest.mark.parametrize("tenant", OWN[:1] + OTHER[:1])
+async def test_the_owner_is_told_that_there_is_no_such_organization(
+    world: ApiWorld, tenant: str
+) -> None:
+    app = await make_shop(world)
+    await make_caller(world, "viewer", place=OTHER)
+    place = {"tenant": tenant, "organization": "wset"}
+    for method, path in (("GET", "/api/catalog"), ("POST", "/api/execute")):
+        status, answer = await ask_in(app, OWNER, place, method, path, {"path": "sales/load"})
+        assert (status, answer["code"]) == (HTTPStatus.NOT_FOUND, "no_organization"), answer
+        assert f"no organization 'wset' of tenant {tenant!r}" in answer["detail"]
+    body = {"kind": "service_account", "subject": "ci", "role": "author"}
+    status, answer = await ask_in(app, OWNER, place, "POST", "/api/roles", body)
+    assert status == HTTPStatus.OK, answer
+    assert (await ask_in(app, OWNER, place, "GET", "/api/catalog"))[0] == HTTPStatus.OK
+
+
+async def test_who_has_no_role_is_told_who_they_are_and_nothing_else(world: ApiWorld) -> None:
+    app = await make_shop(world)
+    stranger = await make_stranger(world)
+    status, who = await ask_in(app, stranger, {}, "GET", "/api/auth/whoami")
+    assert (status, who["name"], who["tenant"]) == (HTTPStatus.OK, "eve", "left")
+    assert (who["roles"], who["permissions"]) == ([], [])
+    for path in ("/api/catalog", "/api/pools", "/api/audit"):
+        status, answer = await ask_in(app, stranger, {}, "GET", path)
+        assert (status, answer["code"]) == (HTTPStatus.FORBIDDEN, "no_role"), path
+
+
 async def test_what_the_owner_gives_in_a_new_tenant_makes_it(world: ApiWorld) -> None:
     app = await make_shop(world)
     place = {"tenant": MISSING, "organization": "west"}

@@ -181,6 +181,7 @@ async def test_a_bound_that_is_not_named_stays(world: ApiWorld) -> None:
             "tenant": OTHER[0],
             "running_max": 3,
             "calls_per_s": 9.5,
+            "suspended": False,
             "running": 0,
             **dict.fromkeys(("stored_bytes_max", "stored_bytes", "counted_at")),
         }

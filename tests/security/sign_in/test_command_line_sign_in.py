@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -14,25 +13,13 @@ from tests.support.signing_in import HOPS_MAX, Browser, Site, a_site
 from tests.support.signing_in_cli import (
     begun,
     call,
+    change_record,
     end_of,
     read_note,
+    read_record,
+    records_file,
     sign_in_with_browser,
 )
-
-
-def records_file(folder: Path) -> Path:
-    return folder / "config/sign-ins.json"
-
-
-def read_record(folder: Path, site: Site) -> dict[str, Any]:
-    record: dict[str, Any] = json.loads(records_file(folder).read_text())[site.url]["record"]
-    return record
-
-
-def change_record(folder: Path, site: Site, **changes: Any) -> None:
-    kept = json.loads(records_file(folder).read_text())
-    kept[site.url]["record"] |= changes
-    records_file(folder).write_text(json.dumps(kept))
 
 
 async def enter_code(browser: Browser, address: str, code: str, *, is_granted: bool = True) -> None:

@@ -5,6 +5,7 @@ from http import HTTPStatus
 
 import httpx
 from tests.support.identity_provider import IdentityProvider
+from tests.support.polling import eventually
 from tests.support.signing_in import Browser, Site, give_role
 
 from noetl_contracts.identity.role_bindings import SubjectKind
@@ -13,6 +14,10 @@ from noetl_contracts.identity.role_bindings import SubjectKind
 async def find_csrf_token(site: Site, browser: Browser) -> str:
     token: str = (await browser.get(f"{site.url}/auth/session")).json()["csrf_token"]
     return token
+
+
+async def is_answered(site: Site, browser: Browser, path: str) -> bool:
+    return (await browser.get(f"{site.url}{path}")).status_code == HTTPStatus.OK
 
 
 async def call(site: Site, token: str, path: str) -> httpx.Response:
@@ -29,8 +34,8 @@ async def test_a_session_has_the_roles_of_its_person_and_groups(
     assert who["roles"] == ["viewer"]
     assert (await browser.get(f"{site.url}/api/keys")).status_code == HTTPStatus.FORBIDDEN
     await give_role(site, "operators", "admin", kind=SubjectKind.GROUP)
-    # Roles of a session are read at each request.
-    assert (await browser.get(f"{site.url}/api/keys")).status_code == HTTPStatus.OK
+    # Roles are remembered for some seconds.
+    await eventually(lambda: is_answered(site, browser, "/api/keys"))
 
 
 async def test_a_write_of_a_session_needs_its_token(site: Site, browser: Browser) -> None:
@@ -59,8 +64,12 @@ async def test_a_token_of_a_person_opens_the_api_with_its_roles(
 
 
 async def test_somebody_without_a_role_gets_nothing(site: Site, provider: IdentityProvider) -> None:
-    answer = await call(site, provider.forge(sub="eve", groups=[]), "/api/executions")
+    token = provider.forge(sub="eve", groups=[])
+    answer = await call(site, token, "/api/executions")
     assert (answer.status_code, answer.json()["code"]) == (HTTPStatus.FORBIDDEN, "no_role")
+    # Who they are is told, and no name of a tenant.
+    who = (await call(site, token, "/api/auth/whoami")).json()
+    assert (who["id"], who["tenant"], who["organization"], who["roles"]) == ("eve", "", "", [])
 
 
 async def test_a_role_of_another_issuers_ann_is_not_this_anns(

@@ -11,6 +11,7 @@ from tests.support.identities import NOBODY, OWNER, OWNER_TOKEN, Caller, make_ca
 from tests.support.signing_in import MovableClock
 
 from noetl_planner.api.app import create_app
+from noetl_planner.api.http import gate
 from noetl_planner.identity.authenticator import Authenticator, digest_token
 from noetl_planner.identity.openid.browser_sessions import CODE_S, BrowserDoor, BrowserSessions
 from noetl_storage.memory.identities import MemorySessions
@@ -121,6 +122,36 @@ async def test_a_write_with_the_cookie_carries_the_sessions_token() -> None:
         sent = {"X-CSRF-Token": token}
         right = await browser.post("/api/executions/1/cancel", json={}, headers=sent)
         assert right.status_code == HTTPStatus.NOT_FOUND
+
+
+async def test_what_is_remembered_of_a_session_lets_no_forged_write_in() -> None:
+    session_api = SessionApi()
+    admin = await make_caller(session_api.world, "admin")
+    async with open_client(session_api.app) as browser:
+        await session_api.begin(browser, await session_api.make_code(admin))
+        for _ in range(2):
+            assert (await browser.get("/api/keys")).status_code == HTTPStatus.OK
+        for headers in ({}, {"X-CSRF-Token": "0" * 64}):
+            forged = await browser.post("/api/keys", json={"account": "ci"}, headers=headers)
+            assert (forged.status_code, forged.json()["code"]) == (403, "csrf_token")
+        assert len((await browser.get("/api/keys")).json()["keys"]) == 1
+
+
+async def test_roles_of_a_session_are_looked_up_once_in_some_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gate, "REMEMBERED_S", 3600.0)
+    session_api = SessionApi()
+    viewer = await make_caller(session_api.world, "viewer")
+    async with open_client(session_api.app) as browser:
+        await session_api.begin(browser, await session_api.make_code(viewer))
+        assert (await browser.get("/api/executions")).status_code == HTTPStatus.OK
+        session_api.world.store.role_bindings.clear()
+        assert (await browser.get("/api/executions")).status_code == HTTPStatus.OK
+    # Another session of the same account is another matter.
+    async with open_client(session_api.app) as browser:
+        await session_api.begin(browser, await session_api.make_code(viewer))
+        assert (await browser.get("/api/executions")).status_code == HTTPStatus.FORBIDDEN
 
 
 async def test_another_sites_page_begins_no_session() -> None:

@@ -30,6 +30,18 @@ def report() -> dict[str, Any]:
             "full_page_writes": "on",
             "sync_interval": "1s",
         },
+        "admitting": {
+            "requests": 1_000,
+            "new_requests": 10,
+            "goal_us": 150.0,
+            "kinds": [
+                {
+                    "name": "an API key",
+                    "known": {"p50_us": 4.0, "p95_us": 5.0, "p99_us": 7.5},
+                    "new": {"p50_us": 158.0, "p95_us": 280.0, "p99_us": 1_250.0},
+                }
+            ],
+        },
         "w1": {"units": 50, "rounds": 5, "p50_ms": some, "p95_ms": some, "each": EACH},
         "w2": {**rates(200), "processors": {"alone_ms": 8.5, "together_ms": 15.0}},
         "w3": {"by_items": {"1000": rates(900), "10000": rates(800)}, "planner_growth": 1.1},

@@ -15,6 +15,7 @@ ACME = {
     "calls_per_s": None,
     "stored_bytes_max": 5_000_000,
     "stored_bytes": 1_234_567,
+    "suspended": False,
 }
 NEW = {**ACME, "tenant": "new", "stored_bytes": None}
 

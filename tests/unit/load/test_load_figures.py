@@ -133,7 +133,12 @@ def found() -> dict[str, Any]:
     each = {"cpu_us": {"planner": 9_000.0}, "transactions": 2.5, "wal_bytes": 900}
     span = {"first": 100.0, "most": 150.0, "last": 140.0}
     percent = {"p50": 20, "p95": 30, "most": 31}
-    way = {"alone": percent, "beside": percent, "flood_open_at_the_end": 7}
+    way = {
+        "alone": percent,
+        "beside": percent,
+        "flood_open_at_the_end": 7,
+        "flood_refused_meanwhile": 9,
+    }
     route = {
         "requests": 3,
         "p50_ms": 1.0,
@@ -180,6 +185,8 @@ def found() -> dict[str, Any]:
             "small": 50,
             "together": way,
             "shares": way,
+            "bounded": way,
+            "running_max": 2,
         },
     }
 

@@ -9,8 +9,10 @@ from litestar import Litestar
 from litestar.testing import AsyncTestClient
 from tests.support.api import PLAYBOOK, ApiWorld, beginning, ending
 from tests.support.polling import eventually
+from tests.support.storage import TENANT
 
 from noetl_chassis.clock import SystemClock
+from noetl_contracts.identity.quotas import TenantQuota
 from noetl_contracts.ids import TenantId
 from noetl_contracts.requests import facts, triggers
 from noetl_contracts.requests.facts import ExecutionRequested
@@ -19,6 +21,7 @@ from noetl_messaging.memory.consumer import MemoryConsumer
 from noetl_messaging.memory.dead_letters import MemoryDeadLetters
 from noetl_messaging.streams import topology
 from noetl_messaging.streams.ports import DeadLetter, Message
+from noetl_planner.api.http import quota_board
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.triggers import message_waits, trigger_listener
 from noetl_planner.api.triggers.message_waits import MessageWaits
@@ -307,6 +310,27 @@ async def test_messages_beyond_the_bound_wait_and_start_when_a_place_is_free(
     assert await eventually(has_started)
     assert asked(world)[-1].workload == {"n": 2}
     assert await bus.consumer().count_pending() == (0, 1)
+    assert await bus.dead() == []
+
+
+async def test_messages_of_a_suspended_tenant_wait_until_it_resumes(
+    world: ApiWorld, api: Api, bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(message_waits, "WAIT_S", 0.0)
+    monkeypatch.setattr(quota_board, "REMEMBERED_S", 0.0)
+    assert (await keep(api)).is_success
+    await world.quotas.put_quota(TenantQuota(tenant_id=TENANT, is_suspended=True))
+    await bus.publish("orders.created", b'{"n": 1}', message_id="o-1")
+    await bus.take()
+    assert asked(world) == []
+    assert await bus.consumer().count_pending() == (0, 1)
+    await world.quotas.put_quota(TenantQuota(tenant_id=TENANT))
+
+    async def has_started() -> bool:
+        await bus.take()
+        return len(asked(world)) == 1
+
+    assert await eventually(has_started)
     assert await bus.dead() == []
 
 

@@ -19,7 +19,7 @@ from noetl_cli.stack.tenant_readers import CONNECTIONS_DEFAULT
 _PASSWORD_BYTES = 24
 
 app = typer.Typer(
-    no_args_is_help=True, help="Bound tenants, and make the database's readers of one."
+    no_args_is_help=True, help="Bound and suspend tenants, and make the database's readers of one."
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The tenant.")]
@@ -106,14 +106,37 @@ def show_quota(
             _show_bound(quota["calls_per_s"]),
             _show_stored(quota),
             _show_bound(quota["stored_bytes_max"]),
+            "yes" if quota["suspended"] else "-",
         )
         for quota in quotas
     ]
     terminal_output.print_rows(
-        ("TENANT", "RUNNING", "AT MOST", "CALLS A SECOND", "STORED BYTES", "AT MOST"),
+        ("TENANT", "RUNNING", "AT MOST", "CALLS A SECOND", "STORED BYTES", "AT MOST", "SUSPENDED"),
         rows,
         nothing=f"Tenant {name} is not bounded." if name else "No tenant is bounded.",
     )
+
+
+@app.command("suspend")
+def suspend_tenant(name: Name, *, server: Server = None, as_json: AsJson = False) -> None:
+    """Let nothing of a tenant begin: starts are refused, schedules wait, what runs goes on."""
+    _switch_tenant(name, "suspend", server=server, as_json=as_json)
+
+
+@app.command("resume")
+def resume_tenant(name: Name, *, server: Server = None, as_json: AsJson = False) -> None:
+    """Let a suspended tenant begin executions again; schedules catch up as they say."""
+    _switch_tenant(name, "resume", server=server, as_json=as_json)
+
+
+def _switch_tenant(name: str, verb: str, *, server: str | None, as_json: bool) -> None:
+    with client.open_client(server) as planner:
+        answer = planner.post(f"/api/tenants/{client.escape_segment(name)}/{verb}", {})
+    if as_json:
+        terminal_output.print_json(answer)
+    else:
+        outcome = "is suspended" if answer["suspended"] else "begins executions again"
+        terminal_output.print_line(f"Tenant {name} {outcome}.")
 
 
 def _iterate_quotas(planner: PlannerClient, tenant: str | None) -> Iterator[dict[str, Any]]:

@@ -11,18 +11,20 @@ class TenantQuota(Struct, frozen=True, kw_only=True):
     """What a tenant may use at most; None: as much as there is.
 
     `running_max` counts executions that have begun and not ended, `calls_per_s` calls of the API,
-    `stored_bytes_max` what all payloads and named objects take in the payload store.
+    `stored_bytes_max` what all payloads and named objects take in the payload store. Of a tenant
+    that `is_suspended` nothing begins but what its running executions cause.
     """
 
     tenant_id: TenantId
     running_max: int | None = None
     calls_per_s: float | None = None
     stored_bytes_max: int | None = None
+    is_suspended: bool = False
 
     @property
     def is_empty(self) -> bool:
         """Tell whether nothing is limited."""
-        return (self.running_max, self.calls_per_s, self.stored_bytes_max) == (None, None, None)
+        return self == TenantQuota(tenant_id=self.tenant_id)
 
 
 class StoredBytes(Struct, frozen=True, kw_only=True):

@@ -150,6 +150,17 @@ class MemoryIdentities:
             *(row["tenant_id"] for row in executions),
         }
 
+    async def has_organization(self, tenant_id: TenantId, organization_id: OrganizationId) -> bool:
+        """Tell whether anything is kept for an organization: roles, playbooks, runs, records."""
+        executions = self._store.row_by_key_by_surface.get("execution", {}).values()
+        bindings = self._store.role_bindings.values()
+        return (tenant_id, organization_id) in {
+            *self._store.administration,
+            *((binding.tenant_id, binding.organization_id) for binding in bindings),
+            *((entry.tenant_id, entry.organization_id) for entry in self._store.catalog),
+            *((row["tenant_id"], row["organization_id"]) for row in executions),
+        }
+
 
 class MemorySessions:
     """Keeps who is signed in with a browser."""

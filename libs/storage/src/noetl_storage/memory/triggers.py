@@ -146,12 +146,22 @@ class MemorySchedules:
         name_key = (tenant_id, organization_id, name)
         return self._store.schedule_by_place.pop(name_key, None) is not None
 
+    def _is_suspended(self, schedule: Schedule) -> bool:
+        quota = self._store.quotas.get(schedule.tenant_id)
+        return quota is not None and quota.is_suspended
+
     async def list_due_schedules(self, *, now: datetime, schedules_max: int) -> list[Schedule]:
-        """Return enabled schedules of everyone whose next time has come, the longest due first."""
+        """Return enabled schedules whose next time has come, the longest due first.
+
+        Those of a suspended tenant wait.
+        """
         due = [
             (schedule.next_at, schedule.schedule_id, schedule)
             for schedule in self._store.schedule_by_place.values()
-            if schedule.is_enabled and schedule.next_at is not None and schedule.next_at <= now
+            if schedule.is_enabled
+            and schedule.next_at is not None
+            and schedule.next_at <= now
+            and not self._is_suspended(schedule)
         ]
         return [schedule for _, _, schedule in sorted(due, key=lambda one: one[:2])][:schedules_max]
 

@@ -100,7 +100,10 @@ class Schedules(Protocol):
         """Remove a schedule; False when there was none."""
 
     async def list_due_schedules(self, *, now: datetime, schedules_max: int) -> list[Schedule]:
-        """Return enabled schedules of everyone whose next time has come, the longest due first."""
+        """Return enabled schedules whose next time has come, the longest due first.
+
+        Those of a suspended tenant wait.
+        """
 
     async def fire_schedule(
         self,

@@ -149,13 +149,25 @@ class AccessResolver:
         self, principal: Principal, tenant: str | None, organization: str | None
     ) -> Access:
         if principal.kind == ActorKind.ANONYMOUS:
-            # Nobody proved to be somebody: the installation's own organization, no other.
-            tenant = organization = None
+            self._check_own_place(tenant, organization)
         return Access(
             principal=principal,
             tenant_id=TenantId(tenant or self._home[0]),
             organization_id=OrganizationId(organization or self._home[1]),
             grants=(*ALL_GRANTS, Grant(role=Role.WORKER)),
+        )
+
+    def _check_own_place(self, tenant: str | None, organization: str | None) -> None:
+        """Keep who proved nothing in the installation's own organization; raises `NoRole`."""
+        own_tenant, own_organization = self._home
+        if tenant in {None, own_tenant} and organization in {None, own_organization}:
+            return
+        raise NoRole(
+            "authentication_off",
+            f"authentication is off: everybody acts in tenant {own_tenant!r} and organization "
+            f"{own_organization!r}, and no other is to be had",
+            "leave the tenant and the organization out, or begin with an owner's token: "
+            "noetl key owner",
         )
 
 

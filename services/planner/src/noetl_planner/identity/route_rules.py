@@ -201,6 +201,8 @@ RULES: dict[tuple[str, str], RouteRule] = {
     ("GET", "/api/retention/units"): _ADMINISTER,
     ("GET", "/api/quotas"): _ADMINISTER,
     ("PATCH", "/api/quotas/{tenant}"): _ADMINISTER,
+    ("POST", "/api/tenants/{tenant}/suspend"): _ADMINISTER,
+    ("POST", "/api/tenants/{tenant}/resume"): _ADMINISTER,
     ("GET", "/api/roles"): _ADMINISTER,
     ("POST", "/api/roles"): _ADMINISTER,
     ("DELETE", "/api/roles/{binding_id}"): _ADMINISTER,

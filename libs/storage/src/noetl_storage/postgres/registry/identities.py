@@ -153,6 +153,11 @@ class PostgresIdentities:
         """Tell whether anything is kept for a tenant: roles, playbooks, runs, a quota, records."""
         return bool(await self._database.get_value(_QUERIES["has_tenant"], tenant_id))
 
+    async def has_organization(self, tenant_id: TenantId, organization_id: OrganizationId) -> bool:
+        """Tell whether anything is kept for an organization: roles, playbooks, runs, records."""
+        query = _QUERIES["has_organization"]
+        return bool(await self._database.get_value(query, tenant_id, organization_id))
+
 
 class PostgresQuotas:
     """Keeps what tenants may use."""
@@ -171,6 +176,7 @@ class PostgresQuotas:
                 quota.running_max,
                 quota.calls_per_s,
                 quota.stored_bytes_max,
+                quota.is_suspended,
             )
 
     async def find_quota(self, tenant_id: TenantId) -> TenantQuota | None:
@@ -221,6 +227,7 @@ def _build_usage(row: asyncpg.Record) -> TenantUsage:
         running_max=row["running_max"],
         calls_per_s=row["calls_per_s"],
         stored_bytes_max=row["stored_bytes_max"],
+        is_suspended=row["is_suspended"],
     )
     stored = (
         None

@@ -76,7 +76,10 @@ class PostgresSchedules:
         return row is not None
 
     async def list_due_schedules(self, *, now: datetime, schedules_max: int) -> list[Schedule]:
-        """Return enabled schedules of everyone whose next time has come, the longest due first."""
+        """Return enabled schedules whose next time has come, the longest due first.
+
+        Those of a suspended tenant wait.
+        """
         rows = await self._database.fetch_rows(_QUERIES["list_due"], now, schedules_max)
         return [_build_schedule(row) for row in rows]
 

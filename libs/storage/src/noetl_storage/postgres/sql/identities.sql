@@ -118,15 +118,28 @@ select
     or exists (select from noetl.catalog where tenant_id = $1)
     or exists (select from noetl.execution where tenant_id = $1);
 
+-- name: has_organization :one
+-- Whether anything is kept for organization $2 of tenant $1.
+select
+    exists (
+        select from noetl.administration_event where tenant_id = $1 and organization_id = $2
+    )
+    or exists (select from noetl.role_binding where tenant_id = $1 and organization_id = $2)
+    or exists (select from noetl.catalog where tenant_id = $1 and organization_id = $2)
+    or exists (select from noetl.execution where tenant_id = $1 and organization_id = $2);
+
 -- name: put_quota :exec
 -- Keep what tenant $1 may use at most, instead of what it might before.
-insert into noetl.tenant_quota (tenant_id, running_max, calls_per_s, stored_bytes_max)
-values ($1, $2, $3, $4)
+insert into noetl.tenant_quota (
+    tenant_id, running_max, calls_per_s, stored_bytes_max, is_suspended
+)
+values ($1, $2, $3, $4, $5)
 on conflict (tenant_id) do update
 set
     running_max = excluded.running_max,
     calls_per_s = excluded.calls_per_s,
     stored_bytes_max = excluded.stored_bytes_max,
+    is_suspended = excluded.is_suspended,
     changed_at = now();
 
 -- name: remove_quota :exec
@@ -136,7 +149,7 @@ where tenant_id = $1;
 
 -- name: find_quota :one
 -- What tenant $1 may use at most.
-select tenant_id, running_max, calls_per_s, stored_bytes_max
+select tenant_id, running_max, calls_per_s, stored_bytes_max, is_suspended
 from noetl.tenant_quota
 where tenant_id = $1;
 
@@ -168,6 +181,7 @@ select
     q.running_max,
     q.calls_per_s,
     q.stored_bytes_max,
+    q.is_suspended,
     s.stored_bytes,
     s.counted_at,
     coalesce(b.running, 0)::integer as running

@@ -49,10 +49,15 @@ where tenant_id = $1 and organization_id = $2 and name = $3
 returning schedule_id;
 
 -- name: list_due :many
--- At most $2 enabled schedules whose next time is not after $1, the longest due first.
+-- At most $2 enabled schedules whose next time is not after $1, the longest due first; those of a
+-- suspended tenant wait.
 select *
-from noetl.schedule
-where is_enabled and cron is not null and next_at <= $1
+from noetl.schedule as s
+where
+    is_enabled and cron is not null and next_at <= $1
+    and not exists (
+        select from noetl.tenant_quota as q where q.tenant_id = s.tenant_id and q.is_suspended
+    )
 order by next_at, schedule_id
 limit $2;
 

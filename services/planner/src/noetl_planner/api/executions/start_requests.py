@@ -240,7 +240,8 @@ async def begin_execution(
 
     When this process owns the shard, the execution has begun on return.
 
-    Raises a 429 where the tenant's quota is used up, a 507 where that of its storage is.
+    Raises a 429 where the tenant's quota is used up, a 507 where that of its storage is, and a 403
+    where the tenant is suspended.
     `is_pinned` says that the request names a version. Raises `_UnsureVersionError` when a version
     that is not pinned may not be the latest and the execution does not begin here: the caller
     tries again with the same `execution_id`.

@@ -36,8 +36,10 @@ _NAME_CHARACTERS_MAX = 256
 
 log = structlog.get_logger(__name__)
 
-# Digests of tokens and not the tokens, which may be long, and are nobody's to find in memory.
-_Key = tuple[bytes, bytes, bytes, Via]
+# Digests of tokens and not the tokens, which may be long, and are nobody's to find in memory. Of a
+# session it is the principal: its cookie, and its token against forged requests, are checked with
+# each request, and its roles are remembered.
+_Key = tuple[bytes | Principal, bytes, bytes, Via]
 
 
 class _Remembered(Struct, frozen=True):
@@ -69,12 +71,13 @@ class Gate:
         headers = {name: value for name, value in scope["headers"] if name in _HEADERS}
         if rule.door is Door.PUBLIC:
             return await self._admit_anybody(headers)
-        services = await self._find_services(method, path, headers, _get_address(scope))
+        services = await self._find_services(method, path, headers, _get_address(scope), rule.door)
         access = services.access
-        if services.is_new_tenant:
-            _check_new_tenant(access.tenant_id, method, path)
+        if services.is_new_place:
+            await self._check_new_place(access, method, path)
         if is_counted:
             services.admission.rate_limiter.admit_call(access.principal)
+        if is_counted and access.grants:
             await services.admission.quota_board.admit_call(access.tenant_id, access.principal)
         if rule.permission is None:
             return services
@@ -116,31 +119,42 @@ class Gate:
         raise build_forbidden_error(access, permission)
 
     async def _find_services(
-        self, method: str, path: str, headers: dict[bytes, bytes], address: str
+        self, method: str, path: str, headers: dict[bytes, bytes], address: str, door: Door
     ) -> ApiServices:
-        token = headers.get(_AUTHORIZATION, b"")
-        place = headers.get(_TENANT, b""), headers.get(_ORGANIZATION, b"")
-        via = _VIA.get(headers.get(_CLIENT, b""), Via.API)
-        key = (codec.digest_bytes(token), *place, via)
-        is_remembered = bool(token) or _COOKIE not in headers
-        if is_remembered:
-            remembered = self._remembered.find_value(key)
-            if remembered is not None and remembered.until > monotonic():
-                return remembered.services
         try:
-            services = await self._bind_services(method, headers)
+            return await self._find_bound_services(method, headers)
         except NotSignedIn as refusal:
             await self._record_unknown(address, f"{method} {path}", refusal.code)
             raise _build_unauthorized_error(refusal) from refusal
         except NoRole as refusal:
+            if door is Door.SIGNED_IN and not headers.keys() & {_TENANT, _ORGANIZATION}:
+                return self._bind_roleless(refusal)
             await self._record_no_role(refusal, f"{method} {path}")
             raise _build_forbidden_place_error(refusal) from refusal
-        # That there is no such tenant may be over with the next request.
-        if is_remembered and not services.is_new_tenant:
+
+    async def _find_bound_services(self, method: str, headers: dict[bytes, bytes]) -> ApiServices:
+        """Return what a request may use, as remembered or looked up; it may be refused."""
+        token = headers.get(_AUTHORIZATION, b"")
+        place = headers.get(_TENANT, b""), headers.get(_ORGANIZATION, b"")
+        via = _VIA.get(headers.get(_CLIENT, b""), Via.API)
+        is_session = not token and _COOKIE in headers
+        principal = await self._find_principal(method, headers) if is_session else None
+        key = (principal or codec.digest_bytes(token), *place, via)
+        remembered = self._remembered.find_value(key)
+        if remembered is not None and remembered.until > monotonic():
+            return remembered.services
+        services = await self._bind_principal(
+            principal or await self._find_principal(method, headers), headers
+        )
+        # That there is no such place may be over with the next request.
+        if not services.is_new_place:
             self._remember_services(key, services)
         return services
 
     async def _bind_services(self, method: str, headers: dict[bytes, bytes]) -> ApiServices:
+        return await self._bind_principal(await self._find_principal(method, headers), headers)
+
+    async def _find_principal(self, method: str, headers: dict[bytes, bytes]) -> Principal:
         evidence = _read_evidence(method, headers)
         principal = await self._services.identity.authenticator.authenticate_request(evidence)
         if principal is None:
@@ -150,14 +164,39 @@ class Gate:
                 "sign in with noetl login, or send Authorization: Bearer TOKEN with an API key "
                 "or the owner's token",
             )
+        return principal
+
+    async def _bind_principal(
+        self, principal: Principal, headers: dict[bytes, bytes]
+    ) -> ApiServices:
         access = await self._services.identity.access_resolver.resolve_access(
             principal,
             tenant=_read_name(headers, _TENANT),
             organization=_read_name(headers, _ORGANIZATION),
         )
         services = bind_services(self._services, access)
-        is_new = principal.has_all_roles and not await self._services.has_tenant(access.tenant_id)
-        return structs.replace(services, is_new_tenant=True) if is_new else services
+        is_new = principal.has_all_roles and not await self._services.has_place(
+            access.tenant_id, access.organization_id
+        )
+        return structs.replace(services, is_new_place=True) if is_new else services
+
+    def _bind_roleless(self, refusal: NoRole) -> ApiServices:
+        """Bind what needs no role, for somebody who named no place and has a role in none."""
+        assert refusal.principal is not None, "a place that is not named is not misspelled"
+        tenant_id, organization_id = refusal.principal.home or (TenantId(""), OrganizationId(""))
+        access = Access(
+            principal=refusal.principal, tenant_id=tenant_id, organization_id=organization_id
+        )
+        return bind_services(self._services, access)
+
+    async def _check_new_place(self, access: Access, method: str, path: str) -> None:
+        """Let only what a tenant or organization begins with into one that keeps nothing."""
+        if (method, path) in route_rules.MAKING_TENANTS:
+            problems.check_tenant_name(access.tenant_id)
+            return
+        if await self._services.has_tenant(access.tenant_id):
+            raise problems.build_no_organization_error(access.tenant_id, access.organization_id)
+        raise problems.build_no_tenant_error(access.tenant_id)
 
     def _remember_services(self, key: _Key, services: ApiServices) -> None:
         until = monotonic() + REMEMBERED_S
@@ -239,13 +278,6 @@ def bind_services(services: ApiServices, access: Access) -> ApiServices:
         is_own_installation=(access.tenant_id, access.organization_id)
         == (services.tenant_id, services.organization_id),
     )
-
-
-def _check_new_tenant(tenant_id: TenantId, method: str, path: str) -> None:
-    """Let only what a tenant begins with into one of which nothing is kept."""
-    if (method, path) not in route_rules.MAKING_TENANTS:
-        raise problems.build_no_tenant_error(tenant_id)
-    problems.check_tenant_name(tenant_id)
 
 
 def _build_unauthorized_error(refusal: NotSignedIn) -> ApiError:

@@ -84,6 +84,17 @@ def build_no_tenant_error(tenant: str) -> ApiError:
     )
 
 
+def build_no_organization_error(tenant: str, organization: str) -> ApiError:
+    """Say that a tenant has no such organization: to who may act in every tenant alone."""
+    return ApiError(
+        HTTPStatus.NOT_FOUND,
+        code="no_organization",
+        detail=f"there is no organization {organization[:80]!r} of tenant {tenant[:80]!r}",
+        hint="look for a mistyped name; a new organization begins with a role, a key, a credential "
+        "or a playbook that you put there: noetl role grant",
+    )
+
+
 def check_tenant_name(tenant: str) -> None:
     """Raise a 400 for what no tenant can be called."""
     if not subjects.is_subject_token(tenant):

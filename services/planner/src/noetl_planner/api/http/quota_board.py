@@ -1,4 +1,4 @@
-"""Holds each tenant to its quota: calls of the API, and executions that run."""
+"""Holds each tenant to its quota: calls of the API, and executions that begin and run."""
 
 import asyncio
 from collections import OrderedDict
@@ -42,6 +42,19 @@ class RunningQuotaError(QuotaExceededError):
             hint="wait until some have ended, cancel some, or have the quota raised: "
             f"noetl tenant quota {tenant_id} --running N",
             headers={"Retry-After": str(RETRY_AFTER_S)},
+        )
+
+
+class SuspendedTenantError(QuotaExceededError):
+    """Nothing of a tenant begins until it is resumed."""
+
+    def __init__(self, tenant_id: TenantId) -> None:
+        super().__init__(
+            HTTPStatus.FORBIDDEN,
+            code="tenant_suspended",
+            detail=f"tenant {tenant_id} is suspended: what runs goes on, and nothing new begins",
+            hint="who administers the whole installation resumes it: "
+            f"noetl tenant resume {tenant_id}",
         )
 
 
@@ -101,8 +114,10 @@ class QuotaBoard:
 
         One that the block fails to begin is not counted.
         """
-        await self.check_stored(tenant_id)
         count = await self._get_count(tenant_id)
+        if count.quota.is_suspended:
+            raise SuspendedTenantError(tenant_id)
+        await self.check_stored(tenant_id)
         running_max = count.quota.running_max
         if running_max is None:
             yield

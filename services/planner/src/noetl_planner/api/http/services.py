@@ -62,8 +62,8 @@ class RequestScope(Struct, frozen=True, kw_only=True):
     permission: Permission | None = None
     # Whether it is the organization of the installation, which sees what is nobody's.
     is_own_installation: bool = True
-    # Whether it is a tenant of which nothing is kept yet; only the owner comes so far.
-    is_new_tenant: bool = False
+    # Whether nothing is kept of the tenant or organization yet; only the owner comes so far.
+    is_new_place: bool = False
     # What acts instead of the principal: a webhook or a trigger.
     acting: Actor | None = None
 
@@ -164,6 +164,18 @@ class ApiServices(RequestScope, frozen=True, kw_only=True):
         """Tell whether there is a tenant: this one, one of the settings, or one with anything."""
         is_named = tenant_id == self.tenant_id or tenant_id in self.limits.tenants
         return is_named or await self.identity.identities.has_tenant(tenant_id)
+
+    async def has_place(self, tenant_id: TenantId, organization_id: OrganizationId) -> bool:
+        """Tell whether there is a tenant, and an organization of it with anything.
+
+        Every tenant has an organization that is named as this one, which requests need not name.
+        """
+        if not await self.has_tenant(tenant_id):
+            return False
+        is_usual = organization_id == self.organization_id
+        return is_usual or await self.identity.identities.has_organization(
+            tenant_id, organization_id
+        )
 
     async def find_author_fault(self, actor: Actor | None, path: str | None) -> str | None:
         """Say why who has put something to start a playbook may not any more; None: who has may.

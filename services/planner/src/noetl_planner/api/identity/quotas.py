@@ -1,12 +1,13 @@
-"""Quotas of tenants: set by who administers the installation, seen by each tenant's own."""
+"""Quotas of tenants, and whether they are suspended: set by who administers the installation."""
 
 from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated
 
-from litestar import get, patch
+from litestar import get, patch, post
 from litestar.params import FromPath, JSONBody, QueryParameter
-from msgspec import UNSET, Meta, Struct, UnsetType
+from litestar.status_codes import HTTP_200_OK
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from noetl_contracts.identity.quotas import TenantQuota, TenantUsage
 from noetl_contracts.ids import TenantId
@@ -17,7 +18,7 @@ from noetl_planner.api.http.services import ApiServices, Services
 QUOTAS_MAX = 1000
 # Whole numbers that every reader of JSON holds.
 NUMBER_MAX = 2**53
-_SETTER = "who administers the whole installation sets the quotas of tenants"
+_SETTER = "who administers the whole installation sets the quotas of tenants, and suspends them"
 
 
 class QuotaChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,6 +36,7 @@ class QuotaView(Struct, frozen=True, kw_only=True):
     running_max: int | None
     calls_per_s: float | None
     stored_bytes_max: int | None
+    suspended: bool
 
 
 class UsageView(QuotaView, frozen=True, kw_only=True):
@@ -46,6 +48,13 @@ class UsageView(QuotaView, frozen=True, kw_only=True):
     running: int
     stored_bytes: int | None
     counted_at: datetime | None
+
+
+class SuspensionView(Struct, frozen=True, kw_only=True):
+    """Whether nothing new of a tenant begins."""
+
+    tenant: str
+    suspended: bool
 
 
 class UsageList(Struct, frozen=True, kw_only=True):
@@ -86,14 +95,7 @@ async def change_quota(
     services: Services, tenant: FromPath[str], data: JSONBody[QuotaChange]
 ) -> QuotaView:
     """Change what a tenant may use at most; it holds within seconds."""
-    await _check_tenant(services, tenant)
-    if not services.sees_all_tenants:
-        raise ApiError(
-            HTTPStatus.FORBIDDEN,
-            code="forbidden",
-            detail=f"{services.access.principal.name} may not change the quota of the own tenant",
-            hint=_SETTER,
-        )
+    await _check_setter(services, tenant, "change the quota of")
     async with services.record_change("quota.changed", f"tenant {tenant}") as details:
         before = await services.identity.quotas.find_quota(TenantId(tenant))
         quota = _change_quota(before or TenantQuota(tenant_id=TenantId(tenant)), data)
@@ -106,7 +108,48 @@ async def change_quota(
         running_max=quota.running_max,
         calls_per_s=quota.calls_per_s,
         stored_bytes_max=quota.stored_bytes_max,
+        suspended=quota.is_suspended,
     )
+
+
+@post("/tenants/{tenant:str}/suspend", tags=["identity"], status_code=HTTP_200_OK)
+async def suspend_tenant(services: Services, tenant: FromPath[str]) -> SuspensionView:
+    """Let nothing of a tenant begin from now on; what runs goes on, and schedules wait.
+
+    It holds within seconds.
+    """
+    return await _switch_tenant(services, tenant, is_suspended=True)
+
+
+@post("/tenants/{tenant:str}/resume", tags=["identity"], status_code=HTTP_200_OK)
+async def resume_tenant(services: Services, tenant: FromPath[str]) -> SuspensionView:
+    """Let a tenant that was suspended begin executions again; schedules catch up as they say."""
+    return await _switch_tenant(services, tenant, is_suspended=False)
+
+
+async def _switch_tenant(
+    services: ApiServices, tenant: str, *, is_suspended: bool
+) -> SuspensionView:
+    await _check_setter(services, tenant, "suspend or resume")
+    action = "tenant.suspended" if is_suspended else "tenant.resumed"
+    async with services.record_change(action, f"tenant {tenant}"):
+        before = await services.identity.quotas.find_quota(TenantId(tenant))
+        quota = before or TenantQuota(tenant_id=TenantId(tenant))
+        await services.identity.quotas.put_quota(structs.replace(quota, is_suspended=is_suspended))
+    services.admission.quota_board.forget_quota(quota.tenant_id)
+    return SuspensionView(tenant=quota.tenant_id, suspended=is_suspended)
+
+
+async def _check_setter(services: ApiServices, tenant: str, verb: str) -> None:
+    """Raise what keeps others than the installation's administrators from a tenant's bounds."""
+    await _check_tenant(services, tenant)
+    if not services.sees_all_tenants:
+        raise ApiError(
+            HTTPStatus.FORBIDDEN,
+            code="forbidden",
+            detail=f"{services.access.principal.name} may not {verb} the own tenant",
+            hint=_SETTER,
+        )
 
 
 async def _check_tenant(services: ApiServices, tenant: str) -> None:
@@ -126,8 +169,8 @@ async def _check_tenant(services: ApiServices, tenant: str) -> None:
 
 
 def _change_quota(quota: TenantQuota, change: QuotaChange) -> TenantQuota:
-    return TenantQuota(
-        tenant_id=quota.tenant_id,
+    return structs.replace(
+        quota,
         running_max=quota.running_max if change.running_max is UNSET else change.running_max,
         calls_per_s=quota.calls_per_s if change.calls_per_s is UNSET else change.calls_per_s,
         stored_bytes_max=quota.stored_bytes_max
@@ -145,10 +188,11 @@ def _view_usage(usage: TenantUsage) -> UsageView:
         running_max=quota.running_max,
         calls_per_s=quota.calls_per_s,
         stored_bytes_max=quota.stored_bytes_max,
+        suspended=quota.is_suspended,
         running=usage.running,
         stored_bytes=None if stored is None else stored.stored_bytes,
         counted_at=None if stored is None else stored.counted_at,
     )
 
 
-ROUTES = [list_quotas, change_quota]
+ROUTES = [list_quotas, change_quota, suspend_tenant, resume_tenant]

@@ -26,6 +26,7 @@ from noetl_messaging.streams.ports import Consumer, DeadLetters, Delivery
 from noetl_planner.api.executions import start_requests
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.http.quota_board import SuspendedTenantError
 from noetl_planner.api.http.service_groups import PlaybookServices
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.lookup import views
@@ -95,7 +96,7 @@ class TriggerListener:
             return
         try:
             accepted = await start_from_message(self._services, delivery)
-        except PlacesTaken as full:
+        except (PlacesTaken, SuspendedTenantError) as full:
             self._count_outcome(WAITED)
             log.debug("message not accepted yet", subject=delivery.subject, reason=str(full))
             self._waits.note_full(delivery.subject)
@@ -128,7 +129,8 @@ class TriggerListener:
 async def start_from_message(services: ApiServices, delivery: Delivery) -> views.Accepted | None:
     """Keep the request of a message's execution; None for one that the filter leaves out.
 
-    Raises an `ApiError` for what starts nothing, and `PlacesTaken` for what has to wait.
+    Raises an `ApiError` for what starts nothing, and `PlacesTaken` or `SuspendedTenantError` for
+    what has to wait.
     """
     source = triggers.parse_trigger_subject(delivery.subject)
     if source is None:
