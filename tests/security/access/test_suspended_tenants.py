@@ -1,4 +1,4 @@
-"""A tenant is suspended by who administers the installation: nothing new begins until it resumes."""
+"""A tenant is suspended by who administers the installation: nothing begins until it resumes."""
 
 from http import HTTPStatus
 from typing import Any
