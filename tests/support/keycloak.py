@@ -30,8 +30,8 @@ VERSION = "26.7.3"
 DIGEST = "27a6535553c3cdcd083872ba40629efafb3475e3b758e0c6f691395561dd0f1f"
 JAVA_MIN = 17
 INSTALLED = Path(__file__).parents[2] / "build/keycloak"
-INSTALL_S, START_S = 900, 300
-BUILD_OPTIONS = ("--db=dev-file", "--cache=local")
+INSTALL_S, START_S = 900, 900
+BUILD_OPTIONS = ("--db=dev-file",)
 # It does not live long enough for the best machine code.
 JAVA = {
     "JAVA_OPTS_APPEND": "-XX:TieredStopAtLevel=1",
@@ -181,6 +181,8 @@ def start_server(home: Path, url: str, output: Any) -> "subprocess.Popen[bytes]"
     options = (
         *("--optimized", "--http-enabled=true", "--http-host=127.0.0.1"),
         *(f"--http-port={url.rpartition(':')[2]}", "--hostname-strict=false"),
+        # Else it looks for others of its kind, on every address of this machine.
+        "--cache=local",
     )
     administrator = {"KC_BOOTSTRAP_ADMIN_USERNAME": ADMIN, "KC_BOOTSTRAP_ADMIN_PASSWORD": PASSWORD}
     return subprocess.Popen(  # noqa: S603 - the program that was just installed

@@ -1,4 +1,4 @@
-"""A tenant is suspended by who administers the installation: nothing begins until it resumes."""
+"""Who administers the installation suspends a tenant: nothing new begins until it resumes."""
 
 from http import HTTPStatus
 from typing import Any
