@@ -12,11 +12,11 @@ from tests.support.identities import OWNER, make_caller, make_guarded_app, open_
 
 from noetl_contracts.ids import ExecutionId
 from noetl_planner.api.executions import moments
+from noetl_planner.moments import moment_folds
+from noetl_planner.moments.moment_folds import MomentFold, MomentFolds
 from noetl_replay.history_replay import HistoryReplay
 from noetl_replay.state import ExecutionState, build_empty_state
-from noetl_storage.ledger import moment_folds
 from noetl_storage.ledger.frame_bins import bin_frames
-from noetl_storage.ledger.moment_folds import MomentFold, MomentFolds
 
 EXECUTION = ExecutionId("72057594037927937")
 MOMENT = f"/api/executions/{EXECUTION}/moment"

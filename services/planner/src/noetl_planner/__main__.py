@@ -18,8 +18,7 @@ from noetl_planner.shards.adaptive_consumer import make_adaptive
 from noetl_planner.shards.store_waits import StoreWaits
 from noetl_planner.shards.worker_presence import WorkerPresence
 from noetl_storage.archive.archive_reader import ArchivedAudit, ArchivedLedger, ArchiveReader
-from noetl_storage.postgres import migrate
-from noetl_storage.postgres.durability import PostgresDurability
+from noetl_storage.postgres import durability, migrate
 from noetl_storage.postgres.ledger.audit import PostgresLedgerAudit
 from noetl_storage.postgres.ledger.instances import PostgresInstances
 from noetl_storage.postgres.ledger.ledger import PostgresLedger
@@ -73,7 +72,7 @@ async def run_service(config: settings.Settings) -> None:
                 audit=ArchivedAudit(PostgresLedgerAudit(database), archive),
                 past=PostgresPast(database),
                 holds=PostgresHolds(database),
-                durability=PostgresDurability(database),
+                durability=durability.PostgresDurability(database),
                 lineage=PostgresLineageHistories(database),
                 objects=PostgresBusinessObjects(database),
                 pages=PostgresHistoryPages(database),

@@ -27,9 +27,9 @@ from noetl_planner.api.lookup import execution_lookup, hidden_values, views
 from noetl_planner.api.lookup.views import AwaitedMessage, LoopView, Row, StageView
 from noetl_planner.api.pools import pool_waits
 from noetl_planner.api.pools.pool_waits import Waiting
+from noetl_planner.moments.moment_folds import MomentFold
 from noetl_playbook.views import ctx_references
 from noetl_replay.state import build_empty_state
-from noetl_storage.ledger.moment_folds import MomentFold
 
 # All bins of a page, the bins of a stage, and the stages, loops and runs of steps of a page.
 BINS_MAX = 1600

@@ -19,13 +19,13 @@ from noetl_planner.identity.access_resolver import AccessResolver
 from noetl_planner.identity.authenticator import Authenticator
 from noetl_planner.identity.author_access import AuthorAccess
 from noetl_planner.identity.openid.sign_in import SignIn
+from noetl_planner.moments.moment_folds import MomentFolds
 from noetl_planner.shards.caches import ProgramCache
 from noetl_planner.shards.commit_feed import CommitFeed
 from noetl_planner.shards.local_starts import LocalStarts
 from noetl_planner.shards.render_processes import RenderProcesses
 from noetl_planner.shards.store_waits import StoreWaits
 from noetl_planner.shards.worker_presence import WorkerPresence
-from noetl_storage.ledger.moment_folds import MomentFolds
 from noetl_storage.ports.durability_ports import DurabilitySettings
 from noetl_storage.ports.history_ports import (
     BusinessObjects,

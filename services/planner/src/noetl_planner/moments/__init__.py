@@ -1,0 +1,1 @@
+"""Folds of histories that pages look at."""
