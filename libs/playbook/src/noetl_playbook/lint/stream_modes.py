@@ -76,7 +76,7 @@ def _check_arriving(reading: DocumentReader, task: Task, follow: Any, path: Path
         reading.report_problem("E104", (*path, "follow"), text)
         return
     if not is_template(inputs[name]):
-        _check_source(reading, inputs[name], (*path, "inputs", name))
+        _check_source(reading, inputs[name], (*path, "inputs", str(name)))
 
 
 def _check_source(reading: DocumentReader, source: Any, place: Path) -> None:
