@@ -11,7 +11,7 @@ from tests.support.stack import Stack, running_stack
 from tests.support.ten_steps.contents import Pipeline, keep_credentials
 from tests.support.ten_steps.kills import Attacker, Victim
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1800)
 
 ROWS = 4_000
 # Steps that take seconds, so that a kill meets each while it runs.

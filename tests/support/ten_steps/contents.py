@@ -30,9 +30,9 @@ STEPS = (
 )
 # Only what the engine itself holds for retryable: each kill must end as such an error.
 RETRY = "{max_attempts: 20, delay: 1s}"
-# So many that the steps over customers and regions last long enough for a kill to meet them.
-CUSTOMERS = 100_000
-REGIONS = 2_000
+# At most: so many that the steps over customers and regions last long enough to be met by a kill.
+CUSTOMERS_MAX = 100_000
+REGION_CUSTOMERS = 50
 FILES = 4
 # The file that code of the pipeline holds open from its first line to the end of its process.
 RUNNING = "code-is-running"
@@ -50,12 +50,14 @@ class Pipeline:
         self.s3 = s3
         self.place = place
         self.rows = rows
+        self._customer_count = min(CUSTOMERS_MAX, 2 * rows)
         self.path = f"pipeline/{place}"
         self._bucket: S3Store = open_bucket(s3)
 
     def prepare(self) -> None:
         """Put the customers into the bucket, make the tables, register the playbook."""
-        values = {"customer_count": CUSTOMERS, "region_count": REGIONS}
+        count = self._customer_count
+        values = {"customer_count": count, "region_count": count // REGION_CUSTOMERS}
         self._put("customers/all.csv", "customers.sql", values)
         asyncio.run(_execute(self.stack.url("target"), self._fill_in("tables.sql")))
         running.register(self.stack, self._fill_in("pipeline.yaml"))
@@ -68,7 +70,7 @@ class Pipeline:
                 "file": number,
                 "file_count": FILES,
                 "order_count": self.rows,
-                "customer_count": CUSTOMERS,
+                "customer_count": self._customer_count,
             }
             self._put(f"orders/batch-{batch}-{number}.csv", "orders.sql", values)
 

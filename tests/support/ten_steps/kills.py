@@ -18,7 +18,7 @@ from tests.support.spark import Cluster, drivers, kill
 from tests.support.stack import Stack
 from tests.support.ten_steps.contents import RUNNING, STEPS
 
-PATIENCE_S = 240.0
+PATIENCE_S = 900.0
 # Of a calm step: a killed run finds a warmer session, and its steps end sooner.
 SHARE_MAX = 0.3
 EVENTS = """
