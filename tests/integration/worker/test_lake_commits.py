@@ -1,6 +1,7 @@
 """Commits of Delta and Iceberg tables: what an upsert replaces, and what dead attempts leave."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -198,3 +199,23 @@ def count_rows(plan: SinkPlan) -> int:
     if plan.sink.delta is not None:
         return len(pa.table(deltalake.DeltaTable(plan.sink.delta).to_pyarrow_table()))
     return len(read_iceberg(plan))
+
+
+@pytest.mark.parametrize("kind", ["iceberg", "delta"])
+def test_writers_at_once_remove_none_of_each_others_files(
+    request: pytest.FixtureRequest, kind: str
+) -> None:
+    plan: PLAN = request.getfixturevalue(kind)
+    write(plan("append", commit="0"), pa.table({"id": [0]}))
+    commits = "123456789abc"
+
+    def append(commit: str) -> SinkReport:
+        return write(plan("append", commit=commit), pa.table({"id": [int(commit, 16)]}))
+
+    with ThreadPoolExecutor(4) as pool:
+        reports = list(pool.map(append, commits))
+    assert [report.row_count for report in reports] == [1] * len(commits)
+    assert count_rows(plan("append", commit="0")) == 1 + len(commits)
+    # Another attempt finds its commit, and removes none of its files.
+    assert append("1").is_repeated
+    assert count_rows(plan("append", commit="0")) == 1 + len(commits)

@@ -5,6 +5,7 @@ commit has the identity of its task as an application transaction, so that a rep
 that it was made.
 """
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -35,6 +36,9 @@ _REPORT = "noetl"
 _UNREADABLE = frozenset({"deletionVectors", "columnMapping"})
 _RACES_MAX = 20
 _HISTORY_MAX = 1_000
+_LOG_ENTRY = re.compile(r"/_delta_log/\d{20}\.json$")
+# So many commits of others may come between a task's commit and the look for it.
+_ENTRIES_MAX = 200
 
 
 def open_table(
@@ -247,20 +251,36 @@ class DeltaSink:
             )
         except (DeltaError, ValueError) as problem:
             raise _translate_error(self._address, problem) from problem
+        # Their rows are in files of the table's own.
+        self._store.delete_objects([f"{self._root}/{file.path}" for file in files])
         return report
 
     def _finish_commit(self, report: SinkReport) -> SinkReport:
         """Remove what dead attempts of this task have written beside its commit."""
-        entry = self._find_entry()
-        if entry is None:
-            return report
-        # Others may have committed in between: their version is not that of this commit.
-        table = open_table(self._address, self._account, as_of=str(entry["version"]))
-        assert table is not None, "the commit is there"
-        root = self._root.lstrip("/")
-        named_keys = {f"{root}/{file.path}" for file in _list_files(table)}
-        commit_log.remove_dead_files(self._store, self._root, self._identity, named_keys)
+        added_keys = self._read_added_keys()
+        if added_keys is not None:
+            commit_log.remove_dead_files(self._store, self._root, self._identity, added_keys)
         return report
+
+    def _read_added_keys(self) -> set[str] | None:
+        """Return the keys of the files that this task's commit has added, None when it is not near.
+
+        They are read from the log: the history numbers its entries by the latest version that it
+        saw, and another writer may have committed since.
+        """
+        entries = [
+            key
+            for key, _, _ in self._store.list_objects(f"{self._root}/_delta_log/")
+            if _LOG_ENTRY.search(key)
+        ]
+        for key in reversed(entries[-_ENTRIES_MAX:]):
+            lines = self._store.read_object(key).splitlines()
+            actions = [codec.decode_json(line) for line in lines if line.strip()]
+            if any(action.get("txn", {}).get("appId") == self._identity for action in actions):
+                root = self._root.lstrip("/")
+                paths = (unquote(action["add"]["path"]) for action in actions if "add" in action)
+                return {f"{root}/{path}" for path in paths}
+        return None
 
     def _find_entry(self) -> dict[str, Any] | None:
         """Return what the history says of this task's commit; None when it lies too far back."""
