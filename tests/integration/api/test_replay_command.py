@@ -53,17 +53,24 @@ def test_states_are_shown_and_compared(noetl: Noetl, execution_id: ExecutionId) 
         (("state", "12"), "has no history"),
         (("state", "ID", "--at", "999"), "no position 999"),
         (("state", "ID", "--time", "noon"), "as_of_time"),
-        (("state", "ID", "--tenant", "nobody"), "not for the one that is named"),
         (("check", "/nowhere"), "is no folder"),
     ],
 )
 def test_what_is_wrong_ends_in_one_sentence(
     noetl: Noetl, execution_id: ExecutionId, words: tuple[str, ...], sentence: str
 ) -> None:
-    place = () if "--tenant" in words or "check" in words else PLACE
+    place = () if "check" in words else PLACE
     done = noetl("replay", *(execution_id if word == "ID" else word for word in words), *place)
     assert done.code == 2
     assert sentence in done.err
+
+
+def test_another_tenant_is_refused_where_everybody_is_one(
+    noetl: Noetl, execution_id: ExecutionId
+) -> None:
+    done = noetl("replay", "state", execution_id, "--tenant", "nobody")
+    assert done.code == 1
+    assert "authentication is off: everybody acts in tenant" in done.err
 
 
 def test_evidence_is_written_and_checks_green_elsewhere(

@@ -438,7 +438,10 @@ class Payloads(Protocol):
         after: str = "",
         names_max: int | None = None,
     ) -> list[str]:
-        """Return the names under a prefix and behind a name, in order, at most so many."""
+        """Return the names under a prefix and behind a name, in order, at most so many.
+
+        `after` is a name that was stored, not a folder of them.
+        """
 
 
 class ShardCheckpoints(Protocol):
