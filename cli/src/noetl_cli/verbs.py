@@ -69,7 +69,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "pools": "List the pools, how they are served, and what waits in their lanes.",
         "credential": "Keep, test, list and end credentials.",
         "worker": "Make the broker's users of workers.",
-        "tenant": "Bound tenants, and make the database's readers of one.",
+        "tenant": "Bound and suspend tenants, and make the database's readers of one.",
         "completion": "Print the script that completes words in a shell.",
     },
     "Say who may do what": {

@@ -188,6 +188,27 @@ def found() -> dict[str, Any]:
             "bounded": way,
             "running_max": 2,
         },
+        "console": {
+            "machine": MACHINE,
+            "pages": [{"page": "runs", "seconds": 0.5, "heap_mib": 3.0, "nodes": 900}],
+            "logs": {
+                "found": 10,
+                "lines": 100_000,
+                "seconds": 0.2,
+                "pages": 1,
+                "longest_s": 0.2,
+            },
+            "watching": {
+                "minutes": 15.0,
+                "events_per_s": 40.0,
+                "heap_mib_first": 5.0,
+                "heap_mib_last": 5.1,
+                "heap_mib_an_hour": 0.4,
+                "nodes_first": 900,
+                "nodes_last": 900,
+            },
+            "watchers": {"alone": 0.1, "watched": 0.14, "watchers": 50, "share": 0.04},
+        },
     }
 
 
