@@ -179,8 +179,15 @@ async def test_what_a_stream_leaves_that_ends_after_a_time_is_read_by_the_next(
     assert await list_ids(worker, s3, folder) == list(range(10))
 
 
-@pytest.mark.parametrize("point", ["worker.batch.begun", "worker.batch.written"])
-@pytest.mark.parametrize("place", ["path", "delta", "iceberg"])
+@pytest.mark.parametrize(
+    ("place", "point"),
+    [
+        ("path", "worker.batch.begun"),
+        ("path", "worker.batch.written"),
+        ("delta", "worker.batch.written"),
+        ("iceberg", "worker.batch.written"),
+    ],
+)
 async def test_a_batch_that_is_repeated_commits_once(
     worker: Bench,
     s3: S3Server,
