@@ -170,7 +170,7 @@ def test_every_page_of_the_run_shows_what_it_shows_in_the_console(
     page.get_by_role("link", name="Logs").click()
     expect(page.get_by_text("parcel 29 read")).to_be_visible()
     page.get_by_label("Search the lines").fill("parcel 7 ")
-    expect(page.get_by_text("1 lines")).to_be_visible()
+    expect(page.get_by_text("1 of 30 lines")).to_be_visible()
     page.get_by_role("link", name="Events").click()
     page.get_by_label("Filter events").fill("playbook.completed")
     page.get_by_role("button", name=re.compile("playbook.completed")).click()
