@@ -36,6 +36,7 @@ from noetl_reaper import settings as reaper_settings
 from noetl_reaper.service import Reaper, ReaperTables
 from noetl_reaper.settings import Settings as ReaperSettings
 from noetl_storage.memory.business_objects import MemoryBusinessObjects
+from noetl_storage.memory.durability import MemoryDurability
 from noetl_storage.memory.history_pages import MemoryHistoryPages
 from noetl_storage.memory.holds import MemoryHolds
 from noetl_storage.memory.identities import (
@@ -168,6 +169,7 @@ def _planning(world: "World", process: Process) -> planning.Adapters:
         audit=MemoryLedgerAudit(store),
         past=wired(MemoryPast(store), "ledger"),
         holds=MemoryHolds(store),
+        durability=MemoryDurability(),
         lineage=MemoryLineageHistories(store),
         objects=MemoryBusinessObjects(store),
         pages=MemoryHistoryPages(store),

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import threading
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, TypeVar
@@ -25,6 +26,8 @@ def _parse_exact_number(text: str) -> float | str:
     return number if math.isfinite(number) and Decimal(repr(number)) == Decimal(text) else text
 
 
+_preparing = threading.Lock()
+_prepared_types: set[Any] = set()
 _exact = msgspec.json.Decoder(float_hook=_parse_exact_number)
 
 
@@ -62,6 +65,7 @@ def decode_exactly(data: bytes | str) -> Any:
 
 def decode_as(data: bytes | str, kind: type[T]) -> T:
     """Decode JSON to `kind`; raises `msgspec.DecodeError` or `msgspec.ValidationError`."""
+    prepare_type(kind)
     return _decode_with_errors(data, lambda text: msgspec.json.decode(text, type=kind))
 
 
@@ -81,7 +85,21 @@ def to_builtins(value: Any) -> Any:
 
 def convert_value(value: Any, kind: type[T]) -> T:
     """Turn plain values into `kind`; raises `msgspec.ValidationError`."""
+    prepare_type(kind)
     return msgspec.convert(value, kind)
+
+
+def prepare_type(kind: Any) -> None:
+    """Let msgspec learn the fields of a type, in one thread at a time.
+
+    It learns them at the first use and shows them before it is done: a second thread that uses the
+    type meanwhile ends the process (seen with 0.22).
+    """
+    if kind in _prepared_types:
+        return
+    with _preparing:
+        msgspec.json.Decoder(kind)
+        _prepared_types.add(kind)
 
 
 def digest_bytes(data: bytes | bytearray | memoryview) -> bytes:

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from noetl_contracts import locators
+from noetl_contracts import codec, locators
 from noetl_contracts.errors import LocatorError
 from noetl_contracts.payloads import PayloadRef
 
@@ -49,7 +49,7 @@ def read_marker(value: dict[str, Any], *, owner: PayloadRef) -> SpreadTable:
 
     Parts of another organization than the payload's own are refused.
     """
-    spread_table = msgspec.convert(value[KEY], SpreadTable)
+    spread_table = codec.convert_value(value[KEY], SpreadTable)
     home = _get_owner(owner)
     for part in spread_table.parts:
         if _get_owner(part) != home:
@@ -59,7 +59,7 @@ def read_marker(value: dict[str, Any], *, owner: PayloadRef) -> SpreadTable:
 
 def read_parts(marker: dict[str, Any]) -> list[PayloadRef]:
     """List the parts of a marker that this process has just made."""
-    return msgspec.convert(marker[KEY], SpreadTable).parts
+    return codec.convert_value(marker[KEY], SpreadTable).parts
 
 
 def find_spread_table(result: Any, *, owner: PayloadRef) -> SpreadTable | None:

@@ -143,6 +143,6 @@ def read_actor(meta: Mapping[str, Any]) -> Actor | None:
     if stored_actor is None:
         return None
     try:
-        return msgspec.convert(stored_actor, Actor)
+        return codec.convert_value(stored_actor, Actor)
     except msgspec.ValidationError:
         return UNKNOWN

@@ -39,7 +39,7 @@ def is_marker(value: Any) -> bool:
 
 def get_marker_reference(value: Mapping[str, Any]) -> PayloadRef:
     """Return the payload reference in a marker; raises `msgspec.ValidationError` for a bad one."""
-    return msgspec.convert(value[KEY]["ref"], PayloadRef)
+    return codec.convert_value(value[KEY]["ref"], PayloadRef)
 
 
 def show_markers(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from noetl_contracts import codec
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_playbook.model.playbook import CanonicalValue
 from noetl_playbook.templates import output_forms
@@ -194,12 +195,12 @@ def build_parts_entry(parts: list[LoopPart] | PayloadRef | None) -> dict[str, An
 def find_parts_reference(counters: Mapping[str, Any]) -> PayloadRef | None:
     """Return the payload of a loop's parts, or None when they are inline."""
     written = counters.get(PARTS, {}).get("ref")
-    return None if written is None else msgspec.convert(written, PayloadRef)
+    return None if written is None else codec.convert_value(written, PayloadRef)
 
 
 def list_inline_parts(counters: Mapping[str, Any]) -> list[LoopPart]:
     """Return the parts that are kept beside the counters."""
-    return msgspec.convert(counters.get(PARTS, {}).get("inline", []), list[LoopPart])
+    return codec.convert_value(counters.get(PARTS, {}).get("inline", []), list[LoopPart])
 
 
 class NoCollectionError(Exception):

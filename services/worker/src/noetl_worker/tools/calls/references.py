@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from noetl_contracts import locators
+from noetl_contracts import codec, locators
 from noetl_contracts.errors import LocatorError
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
 from noetl_playbook.templates import output_forms
@@ -109,7 +109,7 @@ def find_reference(value: Any, site: UnitScope) -> PayloadRef | None:
 def _parse_mapping(value: dict[str, Any], site: UnitScope) -> PayloadRef:
     sha256 = str(value.get("sha256", ""))
     # The digest decides; whose store is asked is never the playbook's to say.
-    return msgspec.convert(
+    return codec.convert_value(
         {
             "uri": locators.build_payload_locator(site.tenant_id, site.organization_id, sha256),
             "sha256": sha256,
@@ -149,8 +149,8 @@ def get_shown_value(loaded_result: Any) -> Any:
         and "results" in loaded_result
         and "tasks" not in loaded_result
     ):
-        return view_loop(msgspec.convert(loaded_result, LoopResult)).to_plain()
-    pipeline_result = msgspec.convert(loaded_result, PipelineResult)
+        return view_loop(codec.convert_value(loaded_result, LoopResult)).to_plain()
+    pipeline_result = codec.convert_value(loaded_result, PipelineResult)
     if len(pipeline_result.tasks) == 1:
         return next(iter(pipeline_result.tasks.values())).raw
     return output_forms.to_plain(view_pipeline(pipeline_result))
