@@ -291,6 +291,27 @@ async def test_files_of_other_columns_are_told_and_the_stream_goes_on_without_th
     assert await list_ids(worker, s3, folder) == list(range(6))
 
 
+async def test_checks_are_of_all_batches_and_rows_that_break_them_are_shown(
+    worker: Bench, s3: S3Server, bucket: S3Store, folder: str
+) -> None:
+    put_rows(bucket, folder, "a", range(3))
+    obstore.put(bucket, f"{folder}/in/b.ndjson", b'{"id": 3, "amount": -1}\n')
+    put_rows(bucket, folder, "c", range(4, 6))
+    sink = {
+        "path": f"s3://{s3.bucket}/{folder}/out/",
+        "auth": "lake",
+        "mode": "append",
+        "expect": {"range": {"amount": {"min": 0}}, "on_fail": "divert"},
+    }
+    follow = {"checkpoint": folder.replace("/", "-"), "files_per_batch": 1}
+    done = await answered(worker, stream_call(s3, folder, sink=sink, follow=follow))
+    assert done["stream"]["batch_count"] == 3
+    (check,) = done["checks"]
+    assert (check["is_met"], check["failed_rows"]) == (False, 1)
+    assert [row["id"] for row in done["diverted"]["output"]] == [3]
+    assert await list_ids(worker, s3, folder) == [0, 1, 2, 4, 5]
+
+
 async def test_a_file_that_changes_after_it_was_read_is_told(
     worker: Bench, s3: S3Server, bucket: S3Store, folder: str
 ) -> None:

@@ -14,9 +14,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from noetl_chassis import failpoints, identity
 from noetl_chassis.failpoints import Failpoint
 from noetl_chassis.observability import instruments, names
+from noetl_contracts.commands.data_checks import CheckReport, add_reports
 from noetl_contracts.commands.task_metrics import StreamProgress
 from noetl_worker.datasets import file_sink
 from noetl_worker.datasets.sink_report import SinkReport
+from noetl_worker.domain.check_reports import DIVERTED_BYTES, DIVERTED_ROWS, take_first_rows
 from noetl_worker.spark import task_jobs
 from noetl_worker.spark.streams import arrived_source
 from noetl_worker.spark.streams.checkpoint_folder import CheckpointFolder
@@ -60,7 +62,9 @@ class BatchWriter:
         self.totals = checkpoint.totals
         self.problem: Exception | None = None
         self.report: SinkReport | None = None
-        self.checks: list[Any] = []
+        # Of all batches of this attempt.
+        self.checks: tuple[CheckReport, ...] = ()
+        self.diverted: list[dict[str, Any]] = []
         self.last_batch: int | None = None
 
     @property
@@ -101,7 +105,8 @@ class BatchWriter:
         if report.is_repeated:
             # State goes on from the rows of a batch, though they are written already.
             frame.write.format("noop").mode("overwrite").save()
-        self.report, self.checks, self.last_batch = report, list(result.checks), batch
+        self.report, self.last_batch = report, batch
+        self._add_findings(result)
         self.totals = structs.replace(
             self.totals,
             batches=self.totals.batches + 1,
@@ -109,6 +114,12 @@ class BatchWriter:
             rows=self.totals.rows + report.row_count,
         )
         self._record_metrics(report, time.monotonic() - began_at)
+
+    def _add_findings(self, result: SparkResult) -> None:
+        """Add what the checks of a batch have found, and the first rows that were left out."""
+        self.checks = add_reports(self.checks, result.checks)
+        rows = [*self.diverted, *result.diverted.get("output", ())][:DIVERTED_ROWS]
+        self.diverted = take_first_rows(rows, DIVERTED_BYTES)
 
     def _write_rows(self, frame: DataFrame, batch: int) -> SparkResult:
         """Write the rows of a batch under a name that no other batch has."""

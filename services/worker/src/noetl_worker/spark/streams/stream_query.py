@@ -252,7 +252,8 @@ def _build_result(
         columns=schema.names,
         types=table_schema.format_schema(schema),
         written=writer.report,
-        checks=writer.checks,
+        checks=list(writer.checks),
+        diverted={"output": writer.diverted} if writer.diverted else {},
         rejected=rejected,
         stream=StreamReport(totals=writer.totals, last_batch=writer.last_batch, ended_by=ended_by),
     )
