@@ -165,7 +165,7 @@ def join_event_body(
     if version is not None:
         body = upcasters.upcast_body(_SCHEMA_PREFIX + kind, version, body)
     try:
-        return msgspec.convert(
+        return codec.convert_value(
             {**body, "event_type": event_class.__struct_config__.tag}, event_class
         )  # type: ignore[return-value]  # `find_event_class` knows exactly the members of Event
     except msgspec.ValidationError as failure:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from msgspec import Struct
 
+from noetl_contracts import codec
 from noetl_contracts.identity import actors
 from noetl_contracts.identity.actors import Actor
 from noetl_contracts.ledger import stored_event
@@ -35,7 +36,7 @@ def find_unreadable_actor(events: Iterable[StoredEvent]) -> StoredEvent | None:
         if stored_actor is None:
             continue
         try:
-            msgspec.convert(stored_actor, Actor)
+            codec.convert_value(stored_actor, Actor)
         except msgspec.ValidationError:
             return event
     return None

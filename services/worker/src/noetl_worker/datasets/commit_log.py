@@ -94,7 +94,7 @@ class CommitLog:
             return None
         key = self._build_key(max(numbers))
         try:
-            return msgspec.json.decode(self._store.read_object(key), type=DatasetState)
+            return codec.decode_as(self._store.read_object(key), DatasetState)
         except msgspec.DecodeError as problem:
             shown_key = self._store.address.show_key(key)
             text = f"the commit {shown_key} is damaged ({problem}): remove it, or write anew"
