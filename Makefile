@@ -18,9 +18,9 @@ ARGS ?=
 # `make test/simulation SEEDS=2000` runs so many seeds on every core, SEED=n one with its trace.
 SEED ?=
 SEEDS ?=
-# The first 40 are tests of pytest; a change plays 300 in all, a landing 600.
+# The first 40 are tests of pytest; a change plays 300 in all, a landing 1,000.
 SEEDS_OF_A_CHANGE := --first 40 --seeds 260
-SEEDS_OF_A_LANDING := --first 300 --seeds 300
+SEEDS_OF_A_LANDING := --first 300 --seeds 700
 EXPLORE = $(BIN)/python -m tests.simulation.explore
 # `make test/property PROFILE=long` plays thousands of random workflows.
 PROFILE ?=
