@@ -27,6 +27,15 @@ begin
             'noetl_outbox, noetl_reaper, noetl_archivist',
             closed
         );
+        -- Where a database is a tenant's own, its owner is another role.
+        execute format(
+            'grant execute on function %s to %I',
+            closed,
+            (
+                select pg_get_userbyid(d.datdba) from pg_database as d
+                where d.datname = current_database()
+            )
+        );
     end loop;
 end
 $$;

@@ -113,6 +113,7 @@ async def test_a_tenant_is_there_with_the_first_that_is_kept_for_it(
     stores: Stores, trace: str
 ) -> None:
     assert not await stores.identities.has_tenant(TENANT)
+    assert await stores.identities.find_other_tenant(TENANT) is None
     if trace == "binding":
         await stores.identities.put_binding(a_binding(1))
     elif trace == "record":
@@ -126,6 +127,9 @@ async def test_a_tenant_is_there_with_the_first_that_is_kept_for_it(
         await project(stores, execution, execution=[execution_row(execution)])
     assert await stores.identities.has_tenant(TENANT)
     assert not await stores.identities.has_tenant(TenantId(f"{TENANT}2"))
+    assert await stores.identities.find_other_tenant(TENANT) is None
+    for other in (f"{TENANT}2", f"a{TENANT}"):
+        assert await stores.identities.find_other_tenant(TenantId(other)) == TENANT
     # A quota is of a tenant, and of no organization.
     has_organization = await stores.identities.has_organization(TENANT, ORGANIZATION)
     assert has_organization == (trace != "quota")

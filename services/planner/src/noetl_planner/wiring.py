@@ -49,6 +49,7 @@ from noetl_planner.identity.openid import sign_in
 from noetl_planner.identity.openid.browser_sessions import BrowserDoor, BrowserSessions
 from noetl_planner.identity.openid.sign_in import SignIn
 from noetl_planner.identity.principals import build_system_access
+from noetl_planner.identity.served_tenants import check_database
 from noetl_planner.identity.start_checks import StartChecks
 from noetl_planner.loops.collector import LoopCollector
 from noetl_planner.loops.queue import LoopQueue
@@ -61,6 +62,7 @@ from noetl_planner.settings import (
     parse_group_roles,
     parse_oidc,
     parse_pools,
+    parse_served_tenants,
     parse_tenants,
 )
 from noetl_planner.shards import shard_leases
@@ -239,6 +241,7 @@ def build_shard_context(adapters: Adapters, config: Settings, *, producer: str) 
         start_checks=StartChecks(
             build_author_access(adapters, build_access_resolver(adapters, config))
         ),
+        served_tenants=parse_served_tenants(config),
         producer=producer,
     )
 
@@ -290,6 +293,7 @@ def build_api_services(
             identities=adapters.identities,
             administration=adapters.administration,
             quotas=adapters.quotas,
+            served_tenants=parse_served_tenants(config),
             sign_in=signing_in,
         ),
         history=_group_history(adapters),
@@ -441,6 +445,7 @@ async def run_planner(adapters: Adapters, config: Settings, process: ServiceProc
     together = build_shard_context(
         adapters, config, producer=name_producer(config, process.instance)
     )
+    await check_database(parse_served_tenants(config), adapters.identities)
     await check_sign_in(adapters, config)
     loop_health = LoopHealth("shards", stale_s=config.shard_lease_s * 3)
     process.health.add_check("shards", loop_health.check_health)

@@ -59,6 +59,10 @@ def up(  # noqa: PLR0913 - one parameter for each option of the command line
         list[str] | None,
         typer.Option("--http-pool", metavar="NAME", help="A pool whose workers ask over HTTP."),
     ] = None,
+    only_tenant: Annotated[
+        str | None,
+        typer.Option(metavar="TENANT", help="Serve this tenant alone, in a database of its own."),
+    ] = None,
     allow_http: AllowedPlaces = None,
     nats_sync_interval: Annotated[
         str | None, typer.Option(help="How often JetStream syncs its files, or `always`.")
@@ -86,6 +90,7 @@ def up(  # noqa: PLR0913 - one parameter for each option of the command line
         postgres_dsn=postgres,
         nats_url=nats,
         payload_url=payload,
+        only_tenant=options.check_only_tenant(only_tenant, postgres_dsn=postgres),
         pools=options.parse_pools(pool or []),
         http_pools=options.check_http_pools(http_pool or [], besides=pool or []),
         http_allow=options.check_allowed_places(allow_http or []),

@@ -141,8 +141,15 @@ class MemoryIdentities:
 
     async def has_tenant(self, tenant_id: TenantId) -> bool:
         """Tell whether anything is kept for a tenant: roles, playbooks, runs, a quota, records."""
+        return tenant_id in self._list_tenants()
+
+    async def find_other_tenant(self, tenant_id: TenantId) -> TenantId | None:
+        """Return a tenant besides this one of which anything is kept; None where there is none."""
+        return min(self._list_tenants() - {tenant_id}, default=None)
+
+    def _list_tenants(self) -> set[TenantId]:
         executions = self._store.row_by_key_by_surface.get("execution", {}).values()
-        return tenant_id in {
+        return {
             *self._store.quotas,
             *(tenant for tenant, _ in self._store.administration),
             *(binding.tenant_id for binding in self._store.role_bindings.values()),

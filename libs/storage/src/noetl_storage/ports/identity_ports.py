@@ -85,6 +85,9 @@ class Identities(Protocol):
     async def has_tenant(self, tenant_id: TenantId) -> bool:
         """Tell whether anything is kept for a tenant: roles, playbooks, runs, a quota, records."""
 
+    async def find_other_tenant(self, tenant_id: TenantId) -> TenantId | None:
+        """Return a tenant besides this one of which anything is kept; None where there is none."""
+
     async def has_organization(self, tenant_id: TenantId, organization_id: OrganizationId) -> bool:
         """Tell whether anything is kept for an organization: roles, playbooks, runs, records."""
 

@@ -15,6 +15,7 @@ from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_messaging.streams.ports import DeadLetters, Hints
 from noetl_planner.domain.decision.draft import Limits
 from noetl_planner.facts.report_refusals import ReportRefusals
+from noetl_planner.identity.served_tenants import ServedTenants
 from noetl_planner.identity.start_checks import StartChecks
 from noetl_planner.loops.queue import LoopQueue
 from noetl_planner.shards.caches import PayloadCache, ProgramCache
@@ -86,6 +87,7 @@ class ShardContext(Struct, frozen=True, kw_only=True):
     share_turns: ShareTurns
     report_refusals: ReportRefusals
     start_checks: StartChecks
+    served_tenants: ServedTenants = ServedTenants()
     render_processes: RenderProcesses = msgspec.field(default_factory=RenderProcesses)
 
     @property

@@ -153,6 +153,12 @@ class PostgresIdentities:
         """Tell whether anything is kept for a tenant: roles, playbooks, runs, a quota, records."""
         return bool(await self._database.get_value(_QUERIES["has_tenant"], tenant_id))
 
+    async def find_other_tenant(self, tenant_id: TenantId) -> TenantId | None:
+        """Return a tenant besides this one of which anything is kept; None where there is none."""
+        query = _QUERIES["find_other_tenant"]
+        other: str | None = await self._database.get_value(query, tenant_id)
+        return None if other is None else TenantId(other)
+
     async def has_organization(self, tenant_id: TenantId, organization_id: OrganizationId) -> bool:
         """Tell whether anything is kept for an organization: roles, playbooks, runs, records."""
         query = _QUERIES["has_organization"]

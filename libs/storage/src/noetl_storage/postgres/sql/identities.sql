@@ -118,6 +118,26 @@ select
     or exists (select from noetl.catalog where tenant_id = $1)
     or exists (select from noetl.execution where tenant_id = $1);
 
+-- name: find_other_tenant :one
+-- Return a tenant other than $1 of which anything is kept. Two ranges, which an index finds.
+select other.tenant_id
+from (
+    (select tenant_id from noetl.administration_event where tenant_id < $1 limit 1)
+    union all
+    (select tenant_id from noetl.administration_event where tenant_id > $1 limit 1)
+    union all
+    (select tenant_id from noetl.execution where tenant_id < $1 limit 1)
+    union all
+    (select tenant_id from noetl.execution where tenant_id > $1 limit 1)
+    union all
+    (select tenant_id from noetl.role_binding where tenant_id <> $1 limit 1)
+    union all
+    (select tenant_id from noetl.tenant_quota where tenant_id <> $1 limit 1)
+    union all
+    (select tenant_id from noetl.catalog where tenant_id <> $1 limit 1)
+) as other
+limit 1;
+
 -- name: has_organization :one
 -- Whether anything is kept for organization $2 of tenant $1.
 select
