@@ -70,8 +70,9 @@ from noetl_planner.shards.caches import PayloadCache, ProgramCache, StateCache
 from noetl_planner.shards.commit_feed import CommitFeed
 from noetl_planner.shards.local_starts import LocalStarts
 from noetl_planner.shards.message_publisher import MessagePublisher
-from noetl_planner.shards.shard_context import ShardContext, ShareTurns, TurnBounds
+from noetl_planner.shards.shard_context import ShardContext, TurnBounds
 from noetl_planner.shards.shard_leases import ShardOwner
+from noetl_planner.shards.share_turns import ShareTurns
 from noetl_planner.shards.store_waits import StoreWaits
 from noetl_planner.shards.worker_presence import WorkerPresence
 from noetl_playbook.templates import render_limits
@@ -211,6 +212,8 @@ def name_producer(config: Settings, instance: str) -> str:
 def build_shard_context(adapters: Adapters, config: Settings, *, producer: str) -> ShardContext:
     """Build what all shards of one process use together."""
     limits = build_limits(config)
+    share_turns = ShareTurns(limits.tenants, get_time=adapters.clock.monotonic_s)
+    adapters.local_starts.share_turns = share_turns
     return ShardContext(
         ledger=adapters.ledger,
         states=adapters.states,
@@ -230,7 +233,7 @@ def build_shard_context(adapters: Adapters, config: Settings, *, producer: str) 
         clock=adapters.clock,
         snowflake=adapters.snowflake,
         limits=limits,
-        share_turns=ShareTurns(limits.tenants),
+        share_turns=share_turns,
         bounds=TurnBounds(
             messages_max=config.batch_messages_max,
             fetch_wait_s=config.fetch_wait_s,

@@ -1,16 +1,10 @@
 """What all shards of one process use together."""
 
-import asyncio
-from collections import defaultdict
-from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
-
 import msgspec
 from msgspec import Struct
 
 from noetl_chassis.clock import Clock
 from noetl_chassis.identity import SnowflakeIds
-from noetl_contracts.ids import TenantId
 from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_messaging.streams.ports import DeadLetters, Hints
 from noetl_planner.domain.decision.draft import Limits
@@ -23,12 +17,10 @@ from noetl_planner.shards.commit_feed import CommitFeed
 from noetl_planner.shards.local_starts import LocalStarts
 from noetl_planner.shards.message_publisher import MessagePublisher
 from noetl_planner.shards.render_processes import RenderProcesses
+from noetl_planner.shards.share_turns import ShareTurns
 from noetl_planner.shards.store_waits import StoreWaits
 from noetl_planner.shards.worker_presence import WorkerPresence
 from noetl_storage.ports.ledger_ports import LedgerWriter, Payloads, States
-
-# While one turn waits for the database, another one decides.
-TURNS_AT_ONCE = 2
 
 
 class TurnBounds(Struct, frozen=True, kw_only=True):
@@ -38,29 +30,6 @@ class TurnBounds(Struct, frozen=True, kw_only=True):
     fetch_wait_s: float
     publish_lease_s: float
     shard_count: int
-
-
-class ShareTurns:
-    """Counts the turns of each tenant's share; without shares nothing waits.
-
-    All shards of a process use one processor and one database. A flood in every shard would
-    otherwise be many turns beside the single turn of another tenant.
-    """
-
-    def __init__(self, tenants: Collection[str]) -> None:
-        self._has_shares = bool(tenants)
-        self._places: defaultdict[TenantId | None, asyncio.Semaphore] = defaultdict(
-            lambda: asyncio.Semaphore(TURNS_AT_ONCE)
-        )
-
-    @asynccontextmanager
-    async def take_turn(self, share: TenantId | None) -> AsyncIterator[None]:
-        """Wait until the share may take one turn more, and hold its place meanwhile."""
-        if not self._has_shares:
-            yield
-            return
-        async with self._places[share]:
-            yield
 
 
 class ShardContext(Struct, frozen=True, kw_only=True):
