@@ -157,6 +157,30 @@ async def test_a_key_is_found_until_and_after_it_is_revoked(stores: Stores) -> N
     assert not await stores.identities.has_any_key()
 
 
+async def test_a_key_is_found_with_the_roles_of_its_account(stores: Stores) -> None:
+    assert await stores.identities.find_key_roles("noetl_1") is None
+    await stores.identities.put_key(a_key())
+    bare = await stores.identities.find_key_roles("noetl_1")
+    assert bare is not None
+    assert (bare.key, bare.bindings) == (await stores.identities.find_key("noetl_1"), ())
+    account = {"subject": bare.key.account, "subject_kind": bare.key.account_kind}
+    bindings = [
+        await stores.identities.put_binding(a_binding(number, **account, **changes))
+        for number, changes in enumerate(({}, {"tenant_id": TenantId("other")}), start=1)
+    ]
+    # A group, a person of that name, and an account that another issuer vouches for.
+    await stores.identities.put_binding(
+        a_binding(3, **{**account, "subject_kind": SubjectKind.GROUP})
+    )
+    await stores.identities.put_binding(
+        a_binding(4, **{**account, "subject_kind": SubjectKind.PERSON})
+    )
+    await stores.identities.put_binding(a_binding(5, **account, issuer="https://id"))
+    found = await stores.identities.find_key_roles("noetl_1")
+    assert found is not None
+    assert sorted(found.bindings, key=lambda binding: binding.binding_id) == bindings
+
+
 async def test_a_key_names_its_maker_by_what_never_changes(stores: Stores) -> None:
     maker = Actor(kind=ActorKind.PERSON, issuer="https://id", id="7")
     await stores.identities.put_key(a_key("noetl_1", created_by="Ann", maker=maker))

@@ -16,6 +16,7 @@ from noetl_contracts.identity.quotas import (
 )
 from noetl_contracts.identity.role_bindings import (
     ALL_ORGANIZATIONS,
+    LOCAL_ISSUER,
     ApiKey,
     PersonGroups,
     RoleBinding,
@@ -26,7 +27,7 @@ from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.status import ExecutionStatus
 from noetl_storage.memory.store import MemoryStore, Row
 from noetl_storage.ports.errors import VersionConflict
-from noetl_storage.ports.identity_ports import SubjectNames
+from noetl_storage.ports.identity_ports import KeyRoles, SubjectNames
 
 _LIVE = frozenset({ExecutionStatus.PENDING, ExecutionStatus.RUNNING, ExecutionStatus.PAUSED})
 
@@ -105,6 +106,14 @@ class MemoryIdentities:
     async def find_key(self, key_prefix: str) -> ApiKey | None:
         """Return an API key by its prefix, revoked or not."""
         return self._store.api_keys.get(key_prefix)
+
+    async def find_key_roles(self, key_prefix: str) -> KeyRoles | None:
+        """Return an API key by its prefix with the bindings of its account, in one request."""
+        key = self._store.api_keys.get(key_prefix)
+        if key is None:
+            return None
+        names = SubjectNames(kind=key.account_kind, subject=key.account, issuer=LOCAL_ISSUER)
+        return KeyRoles(key=key, bindings=tuple(await self.find_bindings(names)))
 
     async def list_keys(
         self, *, tenant_id: TenantId, organization_id: OrganizationId, keys_max: int

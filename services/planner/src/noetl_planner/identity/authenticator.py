@@ -242,9 +242,10 @@ class Authenticator:
         )
 
     async def _read_key(self, token: str, prefix: str, via: Via) -> Principal:
-        key = await self._identities.find_key(prefix)
+        found = await self._identities.find_key_roles(prefix)
+        key = None if found is None else found.key
         now = self._clock.now()
-        if key is None or not is_key_of(token, key) or not key.is_valid_at(now):
+        if found is None or key is None or not is_key_of(token, key) or not key.is_valid_at(now):
             # One answer for all three: which of them it is says something of the key.
             raise NotSignedIn(
                 "key_refused",
@@ -252,7 +253,7 @@ class Authenticator:
                 "ask an administrator for another one: noetl key create",
             )
         await self._note_use(prefix, now)
-        return _build_account(key, via)
+        return structs.replace(_build_account(key, via), bindings=found.bindings)
 
     async def _note_use(self, prefix: str, now: datetime) -> None:
         noted = self._noted_at.get(prefix)

@@ -81,6 +81,18 @@ select *
 from noetl.api_key
 where key_prefix = $1;
 
+-- name: find_key_roles :one
+-- The API key with prefix $1, and the bindings of its account that issuer $2 vouches for.
+select
+    k.*,
+    array(
+        select b
+        from noetl.role_binding as b
+        where b.subject_kind = k.account_kind and b.subject = k.account and b.issuer in ('', $2)
+    ) as bindings
+from noetl.api_key as k
+where k.key_prefix = $1;
+
 -- name: list_keys :many
 -- At most $3 API keys of tenant $1 and organization $2.
 select *
