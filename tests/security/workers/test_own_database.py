@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import secrets
 import subprocess
 from collections.abc import Iterator
@@ -15,6 +16,9 @@ import httpx
 import pytest
 from msgspec import Struct
 from nats.aio.client import Client
+from nats.js.api import RawStreamMsg
+from nats.js.client import JetStreamContext
+from nats.js.errors import NotFoundError
 from tests.e2e.command_line import CommandLine
 from tests.support.asking import read_owner_headers
 from tests.support.servers import (
@@ -33,6 +37,7 @@ from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.requests import facts
 from noetl_contracts.requests.facts import FactBatch
 from noetl_messaging.jetstream.connection import open_connection
+from noetl_messaging.jetstream.dead_letters import REASON_HEADER
 from noetl_messaging.jetstream.publisher import JetStreamPublisher
 from noetl_messaging.streams import topology
 from noetl_messaging.streams.ports import Message
@@ -93,6 +98,14 @@ class Side(Struct, frozen=True, kw_only=True):
         return done.stdout
 
 
+class StoredMessage(Struct, frozen=True, kw_only=True):
+    """A message of a stream, and why it was buried."""
+
+    subject: str
+    data: bytes
+    reason: str
+
+
 class Pair(Struct, frozen=True, kw_only=True):
     """The shared installation and the tenant's own, on the same servers."""
 
@@ -126,14 +139,19 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 
 def add_account(server: NatsServer) -> str:
-    """Give the tenant an account of its own; return its address."""
+    """Give the tenant an account of its own beside that of the services; return its address."""
     password = secrets.token_urlsafe(12)
     file = server.server.directory / "nats.conf"
-    user = f'{{ user: acme, password: "{password}" }}'
-    account = f"ACME: {{ jetstream: enabled, users: [ {user} ] }}"
     text = file.read_text()
-    assert text.count("\naccounts {\n") == 1
-    file.write_text(text.replace("\naccounts {\n", f"\naccounts {{\n  {account}\n"))
+    match = re.search(r"^authorization \{\n(.*?)^\}\naccounts \{\n", text, re.MULTILINE | re.DOTALL)
+    assert match is not None
+    users = f'users: [ {{ user: acme, password: "{password}" }} ]'
+    accounts = (
+        "accounts {\n"
+        f"  SHARED: {{ jetstream: enabled\n{match[1]} }}\n"
+        f"  ACME: {{ jetstream: enabled, {users} }}\n"
+    )
+    file.write_text(text.replace(match[0], accounts))
     server.restart()
     return f"nats://acme:{password}@127.0.0.1:{server.port}"
 
@@ -177,21 +195,35 @@ async def list_owners(dsn: str) -> set[str]:
     return {row["tenant_id"] for rows in found for row in rows}
 
 
-async def read_streams(url: str) -> dict[str, bytes]:
-    """Read every message of every stream of an account, by its subject and place."""
+async def read_streams(url: str, *names: str) -> list[StoredMessage]:
+    """Read every message of every stream of an account, or of those that are named."""
     client = Client()
     await client.connect(url, inbox_prefix="_INBOX_admin", allow_reconnect=False)
-    found: dict[str, bytes] = {}
+    found: list[StoredMessage] = []
     try:
         jetstream = client.jetstream()
-        for spec in topology.STREAMS:
-            state = (await jetstream.stream_info(spec.name)).state
+        for name in names or [spec.name for spec in topology.STREAMS]:
+            state = (await jetstream.stream_info(name)).state
             for place in range(state.first_seq, state.last_seq + 1) if state.messages else ():
-                message = await jetstream.get_msg(spec.name, place)
-                found[f"{message.subject} {place}"] = message.data or b""
+                message = await find_message(jetstream, name, place)
+                if message is not None:
+                    reason = (message.headers or {}).get(REASON_HEADER, "")
+                    found.append(
+                        StoredMessage(
+                            subject=message.subject or "", data=message.data or b"", reason=reason
+                        )
+                    )
     finally:
         await client.close()
     return found
+
+
+async def find_message(jetstream: JetStreamContext, name: str, place: int) -> RawStreamMsg | None:
+    """Read one message; None where it is taken from its queue by now."""
+    try:
+        return await jetstream.get_msg(name, place)
+    except NotFoundError:
+        return None
 
 
 def test_no_row_message_or_payload_of_one_tenant_is_at_the_other(pair: Pair) -> None:
@@ -203,10 +235,10 @@ def test_no_row_message_or_payload_of_one_tenant_is_at_the_other(pair: Pair) -> 
         assert any(spelling in rows for spelling in spellings[side.word])
         assert not any(spelling in rows for spelling in spellings[other.word])
         messages = asyncio.run(read_streams(side.nats_url))
-        assert any(f".{side.tenant}." in subject for subject in messages)
-        assert not any(f".{other.tenant}." in subject for subject in messages)
-        assert any(side.word.encode() in data for data in messages.values())
-        assert not any(other.word.encode() in data for data in messages.values())
+        assert any(f".{side.tenant}." in message.subject for message in messages)
+        assert not any(f".{other.tenant}." in message.subject for message in messages)
+        assert any(side.word.encode() in message.data for message in messages)
+        assert not any(other.word.encode() in message.data for message in messages)
         files = [file for file in (side.stack.folder / "payloads").rglob("*") if file.is_file()]
         assert files
         assert not any(
@@ -312,10 +344,11 @@ def test_a_forged_subject_stays_in_its_account_and_is_buried(pair: Pair) -> None
             forge_start(side.nats_url, other.tenant, f"e2e/say-{other.tenant}")
         )
 
-        def is_buried(side: Side = side, execution_id: str = execution_id) -> bool:
-            typed = side.command_line.type("dlq", "ls", "--json")
+        def is_buried(side: Side = side, name: str = execution_id) -> bool:
+            letters = asyncio.run(read_streams(side.nats_url, topology.DEAD_LETTERS))
             return any(
-                letter["reason"].startswith("TenantNotServed") for letter in json.loads(typed.out)
+                letter.reason.startswith("TenantNotServed") and name.encode() in letter.data
+                for letter in letters
             )
 
         wait_until(is_buried, timeout_s=PATIENCE_S, what="the forged fact is buried")

@@ -12,7 +12,7 @@ from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.requests import facts
 from noetl_messaging.streams import topology
 from noetl_planner.shards import share_turns
-from noetl_planner.shards.share_turns import BURST_S, DEBT_S_MAX, TURNS_AT_ONCE, ShareTurns
+from noetl_planner.shards.share_turns import DEBT_S_MAX, TURNS_AT_ONCE, ShareTurns
 
 QUIET, NOISY = TenantId("quiet"), TenantId("noisy")
 ORGANIZATION = OrganizationId("default")
@@ -130,7 +130,8 @@ async def test_a_flood_gets_half_of_the_time_while_another_tenant_has_work(timer
     for _ in range(200):
         assert await use_time(timer, turns, QUIET, for_s=0.001) == 0.0
         await use_time(timer, turns, NOISY, for_s=0.05)
-    assert timer.waited_s >= 200 * 0.05 - BURST_S - 200 * 0.001
+    used_s = 200 * 0.05
+    assert used_s * 0.9 <= timer.waited_s <= used_s
 
 
 async def test_the_part_of_a_tenant_that_has_no_work_any_more_is_given_back(timer: Timer) -> None:
