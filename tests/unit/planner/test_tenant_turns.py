@@ -11,8 +11,8 @@ from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.requests import facts
 from noetl_messaging.streams import topology
-from noetl_planner.shards import share_turns
-from noetl_planner.shards.share_turns import DEBT_S_MAX, TURNS_AT_ONCE, ShareTurns
+from noetl_planner.facts import share_turns
+from noetl_planner.facts.share_turns import DEBT_S_MAX, TURNS_AT_ONCE, ShareTurns
 
 QUIET, NOISY = TenantId("quiet"), TenantId("noisy")
 ORGANIZATION = OrganizationId("default")

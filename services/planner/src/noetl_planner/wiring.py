@@ -41,6 +41,7 @@ from noetl_planner.api.triggers.trigger_listener import TriggerListener
 from noetl_planner.domain.decision.draft import Limits
 from noetl_planner.domain.decision.spark_threshold import LaneCores
 from noetl_planner.facts.report_refusals import ReportRefusals
+from noetl_planner.facts.share_turns import ShareTurns
 from noetl_planner.identity.access_resolver import AccessResolver
 from noetl_planner.identity.authenticator import Authenticator, NobodyCanSignIn
 from noetl_planner.identity.author_access import AuthorAccess
@@ -72,7 +73,6 @@ from noetl_planner.shards.local_starts import LocalStarts
 from noetl_planner.shards.message_publisher import MessagePublisher
 from noetl_planner.shards.shard_context import ShardContext, TurnBounds
 from noetl_planner.shards.shard_leases import ShardOwner
-from noetl_planner.shards.share_turns import ShareTurns
 from noetl_planner.shards.store_waits import StoreWaits
 from noetl_planner.shards.worker_presence import WorkerPresence
 from noetl_playbook.templates import render_limits

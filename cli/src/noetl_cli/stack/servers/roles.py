@@ -1,6 +1,5 @@
 """The login roles of the services and the databases that they use."""
 
-import json
 import subprocess
 from importlib import resources
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -52,7 +51,7 @@ def create_own_database(
     suffix = build_role_suffix(tenant)
     variables = {
         "groups": ",".join(role for role in ROLES if role not in {"noetl_owner", TARGET_ROLE}),
-        "passwords": json.dumps(password_by_role),
+        "passwords": codec.encode_json(password_by_role).decode(),
         "suffix": suffix,
         "database": database,
         "target": f"{TARGET_DATABASE}{suffix}",

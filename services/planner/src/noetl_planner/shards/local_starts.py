@@ -8,7 +8,7 @@ from typing import Protocol
 
 from noetl_contracts.ids import CatalogId, TenantId
 from noetl_contracts.ledger.records import Request
-from noetl_planner.shards.share_turns import ShareTurns
+from noetl_planner.facts.share_turns import ShareTurns
 
 _Queue = tuple[int, TenantId | None]
 

@@ -9,6 +9,7 @@ from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_messaging.streams.ports import DeadLetters, Hints
 from noetl_planner.domain.decision.draft import Limits
 from noetl_planner.facts.report_refusals import ReportRefusals
+from noetl_planner.facts.share_turns import ShareTurns
 from noetl_planner.identity.served_tenants import ServedTenants
 from noetl_planner.identity.start_checks import StartChecks
 from noetl_planner.loops.queue import LoopQueue
@@ -17,7 +18,6 @@ from noetl_planner.shards.commit_feed import CommitFeed
 from noetl_planner.shards.local_starts import LocalStarts
 from noetl_planner.shards.message_publisher import MessagePublisher
 from noetl_planner.shards.render_processes import RenderProcesses
-from noetl_planner.shards.share_turns import ShareTurns
 from noetl_planner.shards.store_waits import StoreWaits
 from noetl_planner.shards.worker_presence import WorkerPresence
 from noetl_storage.ports.ledger_ports import LedgerWriter, Payloads, States

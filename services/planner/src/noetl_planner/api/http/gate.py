@@ -171,7 +171,7 @@ class Gate:
     ) -> ApiServices:
         tenant = _read_name(headers, _TENANT)
         if tenant is not None and principal.home is None:
-            # Roles there are kept there: whoever is known learns the address, and nothing more.
+            # Roles there are kept there: people who signed in learn the address, and no more.
             self._services.check_served(tenant)
         access = await self._services.identity.access_resolver.resolve_access(
             principal, tenant=tenant, organization=_read_name(headers, _ORGANIZATION)
