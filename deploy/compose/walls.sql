@@ -23,9 +23,20 @@ begin
             and p.proname ~ '^pg_(try_)?advisory_'
     loop
         execute format(
-            'grant execute on function %s to noetl_owner, noetl_planner, noetl_projector, '
-            'noetl_outbox, noetl_reaper, noetl_archivist',
-            closed
+            'grant execute on function %s to %s',
+            closed,
+            (
+                -- The owner of a tenant's own database is another role than the server's.
+                select string_agg(quote_ident(r.rolname), ', ')
+                from pg_roles as r
+                where r.rolname in (
+                    'noetl_owner', 'noetl_planner', 'noetl_projector', 'noetl_outbox',
+                    'noetl_reaper', 'noetl_archivist'
+                )
+                or r.oid = (
+                    select d.datdba from pg_database as d where d.datname = current_database()
+                )
+            )
         );
     end loop;
 end

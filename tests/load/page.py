@@ -141,9 +141,13 @@ def _tenants(one: dict[str, Any]) -> str:
         "bounded": f"and the other has a quota of {one.get('running_max')} running",
     }
     # Earlier runs had no quota.
-    rows = [(about, *_compare_ways(one[way])) for way, about in ways.items() if way in one]
+    rows = [
+        (about, *_compare_ways(one[way]), _show_load(one[way], one["machine"]))
+        for way, about in ways.items()
+        if way in one
+    ]
     parts = [f"{part} {when}" for when in ("alone", "beside") for part in PARTS]
-    head = ("the quiet tenant, ms", *parts, *(f"{part} ratio" for part in PARTS))
+    head = ("the quiet tenant, ms", *parts, *(f"{part} ratio" for part in PARTS), "load")
     refused = one["bounded"]["flood_refused_meanwhile"] if "bounded" in one else 0
     return f"""## Two tenants, one of which floods
 
@@ -162,6 +166,12 @@ quiet tenant's last had ended; all of it completed with the right sums.{
         f" Under the quota {refused:,} requests were refused meanwhile (429)." if refused else ""
     }
 """
+
+
+def _show_load(way: dict[str, Any], machine: dict[str, Any]) -> str:
+    """Tell how busy the machine was: earlier runs noted it for all ways together."""
+    began, ended = way.get("load") or machine["load"]
+    return f"{began} to {ended}"
 
 
 def _compare_ways(way: dict[str, Any]) -> list[float]:

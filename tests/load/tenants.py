@@ -19,6 +19,7 @@ from msgspec import Struct
 from rich.console import Console
 from tests.bench.client import HEAD
 from tests.bench.spread import share
+from tests.load import telling
 from tests.support.servers import wait_until
 from tests.support.stack import Stack, running_stack
 
@@ -89,6 +90,7 @@ def _measured(
     folder: Path, size: Size, options: Sequence[str], *, running_max: int | None = None
 ) -> dict[str, Any]:
     folder.mkdir()
+    load_before = telling.load()
     shared = folder / "shared"
     shared.mkdir()
     options = (
@@ -132,6 +134,7 @@ def _measured(
         "flood_asked_meanwhile": asked_then,
         "flood_refused_meanwhile": refused_then,
         "flood_open_at_the_end": left,
+        "load": [load_before, telling.load()],
     }
     console.print(found)
     return found

@@ -12,11 +12,12 @@ Answers = dict[str, tuple[int, Any]]
 
 
 class CannedApi:
-    """Where it listens, and what it was asked, in order."""
+    """Where it listens, what it was asked, and what was posted to it, in order."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.asked: list[str] = []
+        self.bodies: list[bytes] = []
 
 
 @contextmanager
@@ -28,7 +29,7 @@ def serve_answers(answers: Answers) -> Iterator[CannedApi]:
             self._answer("GET")
 
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            api.bodies.append(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
             self._answer("POST")
 
         def do_DELETE(self) -> None:

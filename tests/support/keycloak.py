@@ -304,8 +304,8 @@ def describe_clients(web_url: str) -> list[dict[str, Any]]:
             "clientId": CLI,
             "publicClient": True,
             "redirectUris": ["http://127.0.0.1/callback"],
-            # A realm that asks for a challenge asks for one of devices too, which send none.
-            "attributes": {DEVICE: "true"},
+            # A realm that asks for a challenge asks for one of devices too.
+            "attributes": {DEVICE: "true", "pkce.code.challenge.method": "S256"},
             "protocolMappers": [audience],
             **scopes,
         },

@@ -45,6 +45,7 @@ LONGEST = (
     "acceptance/test_pft_verifier_variants.py",
     "integration/worker/test_exact_types.py",
     "integration/worker/test_hostile_fields.py",
+    "security/workers/test_own_database.py",
     "integration/storage/test_retention.py",
     "integration/spark/test_spark_waves.py",
     "e2e/test_failed_items_of_a_thousand.py",

@@ -31,6 +31,8 @@ from noetl_messaging.streams import topology
 from noetl_messaging.streams.ports import DeadLetter, Message
 from noetl_planner import wiring as planning
 from noetl_planner.api.catalog import playbooks
+from noetl_planner.facts import fact_intake
+from noetl_planner.identity.served_tenants import ServedTenants
 from noetl_planner.service import ShardPlanner
 from noetl_playbook.source.problems import Level
 from noetl_replay import rows
@@ -62,6 +64,7 @@ class World:
         victims: Mapping[str, str],
         *,
         tenants: Collection[str] = (),
+        served: ServedTenants = fact_intake.EVERY_TENANT,
         **limits: int,
     ) -> None:
         self.runner = asyncio.Runner()
@@ -74,6 +77,7 @@ class World:
         self._keys = itertools.count(1)
         self.run = self.runner.run
         bounds = {**limits, "tenants": frozenset(tenants)}
+        self._served = served
         self.planners, self.adapters = self.run(self._open(folder, victims, bounds))
         self.planner = self.planners[0]
         self._consumer = MemoryConsumer(self.broker, stream=topology.INGEST, name="planner-0")
@@ -100,7 +104,11 @@ class World:
         )
         fence = ShardFence(shard=held.shard, owner="p", epoch=held.epoch)
         together = planning.build_shard_context(adapters, configs.planner, producer="p")
-        together = structs.replace(together, limits=structs.replace(together.limits, **limits))
+        together = structs.replace(
+            together,
+            limits=structs.replace(together.limits, **limits),
+            served_tenants=self._served,
+        )
         self.services = replace_services(
             opened.services, publisher=self.broker, hints=self.broker, clock=self.clock
         )

@@ -113,6 +113,7 @@ async def test_a_tenant_is_there_with_the_first_that_is_kept_for_it(
     stores: Stores, trace: str
 ) -> None:
     assert not await stores.identities.has_tenant(TENANT)
+    assert await stores.identities.find_other_tenant(TENANT) is None
     if trace == "binding":
         await stores.identities.put_binding(a_binding(1))
     elif trace == "record":
@@ -126,6 +127,9 @@ async def test_a_tenant_is_there_with_the_first_that_is_kept_for_it(
         await project(stores, execution, execution=[execution_row(execution)])
     assert await stores.identities.has_tenant(TENANT)
     assert not await stores.identities.has_tenant(TenantId(f"{TENANT}2"))
+    assert await stores.identities.find_other_tenant(TENANT) is None
+    for other in (f"{TENANT}2", f"a{TENANT}"):
+        assert await stores.identities.find_other_tenant(TenantId(other)) == TENANT
     # A quota is of a tenant, and of no organization.
     has_organization = await stores.identities.has_organization(TENANT, ORGANIZATION)
     assert has_organization == (trace != "quota")
@@ -151,6 +155,30 @@ async def test_a_key_is_found_until_and_after_it_is_revoked(stores: Stores) -> N
     assert revoked is not None
     assert not revoked.is_valid_at(NOON)
     assert not await stores.identities.has_any_key()
+
+
+async def test_a_key_is_found_with_the_roles_of_its_account(stores: Stores) -> None:
+    assert await stores.identities.find_key_roles("noetl_1") is None
+    await stores.identities.put_key(a_key())
+    bare = await stores.identities.find_key_roles("noetl_1")
+    assert bare is not None
+    assert (bare.key, bare.bindings) == (await stores.identities.find_key("noetl_1"), ())
+    account = {"subject": bare.key.account, "subject_kind": bare.key.account_kind}
+    bindings = [
+        await stores.identities.put_binding(a_binding(number, **account, **changes))
+        for number, changes in enumerate(({}, {"tenant_id": TenantId("other")}), start=1)
+    ]
+    # A group, a person of that name, and an account that another issuer vouches for.
+    await stores.identities.put_binding(
+        a_binding(3, **{**account, "subject_kind": SubjectKind.GROUP})
+    )
+    await stores.identities.put_binding(
+        a_binding(4, **{**account, "subject_kind": SubjectKind.PERSON})
+    )
+    await stores.identities.put_binding(a_binding(5, **account, issuer="https://id"))
+    found = await stores.identities.find_key_roles("noetl_1")
+    assert found is not None
+    assert sorted(found.bindings, key=lambda binding: binding.binding_id) == bindings
 
 
 async def test_a_key_names_its_maker_by_what_never_changes(stores: Stores) -> None:

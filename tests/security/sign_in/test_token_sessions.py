@@ -13,6 +13,7 @@ from tests.support.signing_in import MovableClock
 from noetl_planner.api.app import create_app
 from noetl_planner.api.http import gate
 from noetl_planner.identity.authenticator import Authenticator, digest_token
+from noetl_planner.identity.openid import browser_sessions
 from noetl_planner.identity.openid.browser_sessions import CODE_S, BrowserDoor, BrowserSessions
 from noetl_storage.memory.identities import MemorySessions
 
@@ -228,6 +229,22 @@ async def test_a_key_opens_a_session_with_its_roles_that_ends_with_it() -> None:
             tenant_id=who["tenant"],
             organization_id=who["organization"],
         )
+        # As of other principals: what was looked up a moment ago counts for seconds.
+        assert (await browser.get(WHOAMI)).status_code == HTTPStatus.OK
+        session_api.clock.ahead_s += browser_sessions.KNOWN_S
+        assert (await browser.get(WHOAMI)).status_code == HTTPStatus.UNAUTHORIZED
+
+
+async def test_the_key_of_a_session_is_read_once_in_some_seconds() -> None:
+    session_api = SessionApi()
+    viewer = await make_caller(session_api.world, "viewer")
+    async with open_client(session_api.app) as browser:
+        await session_api.begin(browser, await session_api.make_code(viewer))
+        assert (await browser.get(WHOAMI)).status_code == HTTPStatus.OK
+        # Only the memory of the process can know the key now.
+        session_api.world.store.api_keys.clear()
+        assert (await browser.get(WHOAMI)).status_code == HTTPStatus.OK
+        session_api.clock.ahead_s += browser_sessions.KNOWN_S
         assert (await browser.get(WHOAMI)).status_code == HTTPStatus.UNAUTHORIZED
 
 

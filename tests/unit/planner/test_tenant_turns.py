@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import pytest
 from tests.support.one_shard import World
 
 from noetl_contracts import codec
@@ -10,7 +11,8 @@ from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.requests import facts
 from noetl_messaging.streams import topology
-from noetl_planner.shards.shard_context import TURNS_AT_ONCE, ShareTurns
+from noetl_planner.facts import share_turns
+from noetl_planner.facts.share_turns import DEBT_S_MAX, TURNS_AT_ONCE, ShareTurns
 
 QUIET, NOISY = TenantId("quiet"), TenantId("noisy")
 ORGANIZATION = OrganizationId("default")
@@ -82,3 +84,75 @@ async def test_of_one_share_few_shards_are_decided_on_at_once() -> None:
 
     await asyncio.gather(*(take_turn() for _ in range(16)))
     assert most == TURNS_AT_ONCE
+
+
+class Timer:
+    """Time that passes as a test says; what waits for it waits no real time."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.waited_s = 0.0
+
+    def get_time(self) -> float:
+        """The seconds by now."""
+        return self.now_s
+
+    async def sleep(self, seconds: float) -> None:
+        """Let that time pass."""
+        self.waited_s += seconds
+        self.now_s += seconds
+
+
+async def use_time(
+    timer: Timer, turns: ShareTurns, tenant: TenantId | None, *, for_s: float
+) -> float:
+    """Take a turn of so many seconds; return how long it waited before."""
+    before_s = timer.waited_s
+    async with turns.take_turn(tenant):
+        timer.now_s += for_s
+    return timer.waited_s - before_s
+
+
+@pytest.fixture
+def timer(monkeypatch: pytest.MonkeyPatch) -> Timer:
+    timer = Timer()
+    monkeypatch.setattr(share_turns.asyncio, "sleep", timer.sleep)
+    return timer
+
+
+async def test_a_share_that_is_alone_never_waits(timer: Timer) -> None:
+    turns = ShareTurns({NOISY, QUIET}, get_time=timer.get_time)
+    assert [await use_time(timer, turns, NOISY, for_s=3.0) for _ in range(9)] == [0.0] * 9
+
+
+async def test_a_flood_gets_half_of_the_time_while_another_tenant_has_work(timer: Timer) -> None:
+    turns = ShareTurns({NOISY, QUIET}, get_time=timer.get_time)
+    for _ in range(200):
+        assert await use_time(timer, turns, QUIET, for_s=0.001) == 0.0
+        await use_time(timer, turns, NOISY, for_s=0.05)
+    used_s = 200 * 0.05
+    assert used_s * 0.9 <= timer.waited_s <= used_s
+
+
+async def test_the_part_of_a_tenant_that_has_no_work_any_more_is_given_back(timer: Timer) -> None:
+    turns = ShareTurns({NOISY, QUIET}, get_time=timer.get_time)
+    await use_time(timer, turns, QUIET, for_s=0.001)
+    await use_time(timer, turns, NOISY, for_s=0.5)
+    assert await use_time(timer, turns, NOISY, for_s=0.5) > 0
+    timer.now_s += share_turns.KEPT_S
+    assert await use_time(timer, turns, NOISY, for_s=0.5) == 0.0
+
+
+async def test_a_long_turn_is_not_held_against_its_tenant_for_long(timer: Timer) -> None:
+    turns = ShareTurns({NOISY, QUIET}, get_time=timer.get_time)
+    await use_time(timer, turns, QUIET, for_s=0.001)
+    await use_time(timer, turns, NOISY, for_s=1.5)
+    assert 0 < await use_time(timer, turns, NOISY, for_s=0.0) <= DEBT_S_MAX
+
+
+async def test_tenants_without_a_share_of_their_own_are_one_of_them(timer: Timer) -> None:
+    turns = ShareTurns({QUIET}, get_time=timer.get_time)
+    assert (turns.find_share(QUIET), turns.find_share(NOISY)) == (QUIET, None)
+    await use_time(timer, turns, QUIET, for_s=0.001)
+    await use_time(timer, turns, None, for_s=0.5)
+    assert await use_time(timer, turns, None, for_s=0.5) > 0

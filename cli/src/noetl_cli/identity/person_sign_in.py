@@ -118,19 +118,24 @@ def _sign_in_with_code(
     provider: ProviderClient, server_sign_in: ServerSignIn, environ: dict[str, str]
 ) -> TokenAnswer:
     audience = server_sign_in.audience or ""
-    device = provider.begin_device(scopes=server_sign_in.scopes, audience=audience)
+    verifier = _mint_verifier() if provider.metadata.takes_challenge else None
+    device = provider.begin_device(
+        scopes=server_sign_in.scopes,
+        audience=audience,
+        challenge=None if verifier is None else identity.compute_challenge(verifier),
+    )
     address = device.verification_uri_complete or device.verification_uri
     terminal_output.print_note(f"Open   {device.verification_uri}")
     terminal_output.print_note(f"Enter  {device.user_code}")
     _open_browser(address, environ)
-    return provider.await_device(device, audience=audience)
+    return provider.await_device(device, audience=audience, verifier=verifier)
 
 
 def _sign_in_with_browser(
     provider: ProviderClient, server_sign_in: ServerSignIn, environ: dict[str, str]
 ) -> TokenAnswer:
     state, nonce = identity.mint_token(), identity.mint_token()
-    verifier = identity.mint_token() + identity.mint_token()
+    verifier = _mint_verifier()
     audience = server_sign_in.audience or ""
     with loopback_redirect.open_redirect(state) as redirect:
         query = {
@@ -140,7 +145,7 @@ def _sign_in_with_browser(
             "state": state,
             "nonce": nonce,
             "code_challenge": identity.compute_challenge(verifier),
-            "code_challenge_method": "S256",
+            "code_challenge_method": provider_client.CHALLENGE_METHOD,
             # Providers give refresh tokens to those who consent (OpenID Connect Core 1.0, 11).
             "prompt": "consent",
         }
@@ -157,6 +162,11 @@ def _sign_in_with_browser(
             way_out="Begin again: noetl login --browser",
         )
     return answer
+
+
+def _mint_verifier() -> str:
+    # RFC 7636, 4.1: from 43 to 128 characters.
+    return identity.mint_token() + identity.mint_token()
 
 
 def _open_browser(address: str, environ: dict[str, str]) -> None:

@@ -1,6 +1,7 @@
 """The identity provider as the command line uses it: codes, device codes and refresh tokens.
 
-RFC 6749 (code, refresh), RFC 8628 (device) and RFC 7009 (revocation) say what is sent.
+RFC 6749 (code, refresh), RFC 7636 (challenge), RFC 8628 (device) and RFC 7009 (revocation) say what
+is sent.
 """
 
 import base64
@@ -28,6 +29,7 @@ DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 ANSWER_S = 15.0
 ANSWER_BYTES_MAX = 1024 * 1024
 POLL_S_MAX = 30.0
+CHALLENGE_METHOD = "S256"
 ID_TOKEN = "id_token"  # noqa: S105 - the name of a field
 LIFETIME_S_DEFAULT = 300.0
 _SHOWN_CHARACTERS = 200
@@ -46,6 +48,12 @@ class Metadata(Struct, frozen=True, kw_only=True):
     token_endpoint: str
     device_authorization_endpoint: str | None = None
     revocation_endpoint: str | None = None
+    code_challenge_methods_supported: tuple[str, ...] = ()
+
+    @property
+    def takes_challenge(self) -> bool:
+        """Tell whether a sign-in by code may be bound to who began it (RFC 7636)."""
+        return CHALLENGE_METHOD in self.code_challenge_methods_supported
 
 
 class TokenAnswer(Struct, frozen=True, kw_only=True):
@@ -92,8 +100,14 @@ class ProviderClient:
         self.metadata = metadata
         self.client_id = client_id
 
-    def begin_device(self, *, scopes: list[str], audience: str) -> DeviceAnswer:
-        """Ask for a code that a person types in; raises `CliError`."""
+    def begin_device(
+        self, *, scopes: list[str], audience: str, challenge: str | None = None
+    ) -> DeviceAnswer:
+        """Ask for a code that a person types in; raises `CliError`.
+
+        RFC 8628 names no challenge. Keycloak demands it of a client that must use PKCE, and others
+        ignore what they do not know (RFC 6749, 3.2).
+        """
         endpoint = self.metadata.device_authorization_endpoint
         if endpoint is None:
             raise CliError(
@@ -101,13 +115,19 @@ class ProviderClient:
                 way_out="Use a browser on this machine: noetl login --browser",
             )
         form = {"scope": " ".join(scopes), **_name_audience(audience)}
+        if challenge is not None:
+            form |= {"code_challenge": challenge, "code_challenge_method": CHALLENGE_METHOD}
         return self._post(endpoint, form, DeviceAnswer)
 
-    def await_device(self, device: DeviceAnswer, *, audience: str) -> TokenAnswer:
+    def await_device(
+        self, device: DeviceAnswer, *, audience: str, verifier: str | None = None
+    ) -> TokenAnswer:
         """Ask until the person has signed in; raises `CliError` when that ends otherwise."""
         deadline = time.monotonic() + device.expires_in
         interval_s = min(max(device.interval, 0.1), POLL_S_MAX)
         form = {"grant_type": DEVICE_GRANT, "device_code": device.device_code}
+        if verifier is not None:
+            form["code_verifier"] = verifier
         while time.monotonic() < deadline:
             time.sleep(interval_s)
             try:

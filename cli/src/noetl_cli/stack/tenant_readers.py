@@ -1,6 +1,7 @@
-"""The database's readers of a tenant, made and dropped as the schema's owner."""
+"""The database's readers of a tenant, and a tenant's own database with its roles."""
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -12,6 +13,7 @@ from noetl_storage.postgres.database import open_database
 from noetl_storage.postgres.tenant_roles import PostgresTenantRoles
 
 CONNECTIONS_DEFAULT = 5
+_PASSWORD_BYTES = 24
 T = TypeVar("T")
 
 
@@ -25,6 +27,27 @@ def make_reader(
     )
     database = roles.get_database_name(dsn)
     return role, roles.build_role_dsn(dsn, role=role, password=password, database=database)
+
+
+def make_own_database(admin_dsn: str, tenant_id: str, *, path: str) -> dict[str, str]:
+    """Make a tenant's database; return its address for each service's role."""
+    database = roles.get_database_name(admin_dsn)
+    password_by_role = {role: secrets.token_hex(_PASSWORD_BYTES) for role in roles.ROLES}
+    roles.create_own_database(
+        admin_dsn=admin_dsn,
+        database=database,
+        tenant=tenant_id,
+        password_by_role=password_by_role,
+        path=path,
+    )
+    suffix = roles.build_role_suffix(tenant_id)
+    return {
+        role: roles.build_role_dsn(
+            admin_dsn, role=f"{role}{suffix}", password=password, database=database
+        )
+        for role, password in password_by_role.items()
+        if role != roles.TARGET_ROLE
+    }
 
 
 def drop_reader(dsn: str, tenant_id: str) -> bool:

@@ -155,6 +155,7 @@ class ShardPlanner:
             deliveries,
             shard=self._fence.shard,
             shard_count=self._shared.bounds.shard_count,
+            served=self._shared.served_tenants,
         )
         await self._bury_refused(refused)
         return work

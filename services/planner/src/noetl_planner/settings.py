@@ -13,9 +13,10 @@ from noetl_chassis.tls import CertificateError, CertificateFiles, ReloadedContex
 from noetl_contracts import subjects
 from noetl_contracts.commands.command_work import DEFAULT_POOL
 from noetl_contracts.commands.worker_pools import POOL_PATTERN, Pools
-from noetl_contracts.ids import SHARD_COUNT_DEFAULT, ShardCount
+from noetl_contracts.ids import SHARD_COUNT_DEFAULT, ShardCount, TenantId
 from noetl_planner.identity.openid.oidc_settings import OidcSettings, is_loopback_url
 from noetl_planner.identity.permissions import Role, UnknownRole, parse_role
+from noetl_planner.identity.served_tenants import ServedTenants
 
 PREFIX = "NOETL_PLANNER_"
 
@@ -83,6 +84,10 @@ class Settings(settings.PlacedSettings, frozen=True, kw_only=True, forbid_unknow
     http_pools: PoolNames = ()
     # Tenants with their own share of every pool: the same as the workers', weights aside.
     tenants: tuple[str, ...] = ()
+    # Whether it serves `tenant_id` alone, from a database of that tenant's own.
+    only_tenant: bool = False
+    # Tenants that another installation serves, with its address: acme=https://acme.example.org.
+    tenants_elsewhere: tuple[str, ...] = ()
     # How long a command with large inputs is the nearest worker's alone to take, before it goes to
     # its pool; 0: nothing is offered. It matters where workers say that they are on several nodes.
     offer_s: Annotated[float, Meta(ge=0, le=60)] = 1.0
@@ -121,6 +126,7 @@ def load_settings() -> Settings:
     config = settings.load_settings(Settings, prefix=PREFIX, environ=os.environ)
     parse_pools(config)
     parse_tenants(config)
+    parse_served_tenants(config)
     parse_group_roles(config)
     check_auth(config)
     open_api_tls(config)
@@ -237,3 +243,29 @@ def parse_tenants(config: Settings) -> frozenset[str]:
         return frozenset(subjects.parse_tenant_shares(config.tenants))
     except subjects.SharesMalformed as problem:
         raise settings.SettingsError(f"{PREFIX}TENANTS: {problem}") from problem
+
+
+def parse_served_tenants(config: Settings) -> ServedTenants:
+    """Read which tenants are served here, and where others are; raises `SettingsError`."""
+    url_by_tenant: dict[str, str] = {}
+    for entry in config.tenants_elsewhere:
+        tenant, _, url = entry.partition("=")
+        if not subjects.is_subject_token(tenant) or not urlsplit(url).hostname:
+            raise settings.SettingsError(
+                f"{PREFIX}TENANTS_ELSEWHERE: {entry[:80]!r} names no tenant with its address: "
+                "write acme=https://acme.example.org"
+            )
+        _check_address("TENANTS_ELSEWHERE", url)
+        if tenant == config.tenant_id or tenant in url_by_tenant or tenant in config.tenants:
+            raise settings.SettingsError(
+                f"{PREFIX}TENANTS_ELSEWHERE: tenant {tenant!r} is named twice, or in "
+                f"{PREFIX}TENANT_ID or {PREFIX}TENANTS, which are served here"
+            )
+        url_by_tenant[tenant] = url.rstrip("/")
+    if config.only_tenant and url_by_tenant:
+        raise settings.SettingsError(
+            f"{PREFIX}ONLY_TENANT: every tenant but {config.tenant_id!r} is elsewhere: "
+            f"leave {PREFIX}TENANTS_ELSEWHERE out"
+        )
+    only = TenantId(config.tenant_id) if config.only_tenant else None
+    return ServedTenants(only=only, url_by_tenant=url_by_tenant)

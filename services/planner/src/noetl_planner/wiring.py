@@ -41,6 +41,7 @@ from noetl_planner.api.triggers.trigger_listener import TriggerListener
 from noetl_planner.domain.decision.draft import Limits
 from noetl_planner.domain.decision.spark_threshold import LaneCores
 from noetl_planner.facts.report_refusals import ReportRefusals
+from noetl_planner.facts.share_turns import ShareTurns
 from noetl_planner.identity.access_resolver import AccessResolver
 from noetl_planner.identity.authenticator import Authenticator, NobodyCanSignIn
 from noetl_planner.identity.author_access import AuthorAccess
@@ -49,6 +50,7 @@ from noetl_planner.identity.openid import sign_in
 from noetl_planner.identity.openid.browser_sessions import BrowserDoor, BrowserSessions
 from noetl_planner.identity.openid.sign_in import SignIn
 from noetl_planner.identity.principals import build_system_access
+from noetl_planner.identity.served_tenants import check_database
 from noetl_planner.identity.start_checks import StartChecks
 from noetl_planner.loops.collector import LoopCollector
 from noetl_planner.loops.queue import LoopQueue
@@ -61,6 +63,7 @@ from noetl_planner.settings import (
     parse_group_roles,
     parse_oidc,
     parse_pools,
+    parse_served_tenants,
     parse_tenants,
 )
 from noetl_planner.shards import shard_leases
@@ -68,7 +71,7 @@ from noetl_planner.shards.caches import PayloadCache, ProgramCache, StateCache
 from noetl_planner.shards.commit_feed import CommitFeed
 from noetl_planner.shards.local_starts import LocalStarts
 from noetl_planner.shards.message_publisher import MessagePublisher
-from noetl_planner.shards.shard_context import ShardContext, ShareTurns, TurnBounds
+from noetl_planner.shards.shard_context import ShardContext, TurnBounds
 from noetl_planner.shards.shard_leases import ShardOwner
 from noetl_planner.shards.store_waits import StoreWaits
 from noetl_planner.shards.worker_presence import WorkerPresence
@@ -209,6 +212,8 @@ def name_producer(config: Settings, instance: str) -> str:
 def build_shard_context(adapters: Adapters, config: Settings, *, producer: str) -> ShardContext:
     """Build what all shards of one process use together."""
     limits = build_limits(config)
+    share_turns = ShareTurns(limits.tenants, get_time=adapters.clock.monotonic_s)
+    adapters.local_starts.share_turns = share_turns
     return ShardContext(
         ledger=adapters.ledger,
         states=adapters.states,
@@ -228,7 +233,7 @@ def build_shard_context(adapters: Adapters, config: Settings, *, producer: str) 
         clock=adapters.clock,
         snowflake=adapters.snowflake,
         limits=limits,
-        share_turns=ShareTurns(limits.tenants),
+        share_turns=share_turns,
         bounds=TurnBounds(
             messages_max=config.batch_messages_max,
             fetch_wait_s=config.fetch_wait_s,
@@ -239,6 +244,7 @@ def build_shard_context(adapters: Adapters, config: Settings, *, producer: str) 
         start_checks=StartChecks(
             build_author_access(adapters, build_access_resolver(adapters, config))
         ),
+        served_tenants=parse_served_tenants(config),
         producer=producer,
     )
 
@@ -290,6 +296,7 @@ def build_api_services(
             identities=adapters.identities,
             administration=adapters.administration,
             quotas=adapters.quotas,
+            served_tenants=parse_served_tenants(config),
             sign_in=signing_in,
         ),
         history=_group_history(adapters),
@@ -441,6 +448,7 @@ async def run_planner(adapters: Adapters, config: Settings, process: ServiceProc
     together = build_shard_context(
         adapters, config, producer=name_producer(config, process.instance)
     )
+    await check_database(parse_served_tenants(config), adapters.identities)
     await check_sign_in(adapters, config)
     loop_health = LoopHealth("shards", stale_s=config.shard_lease_s * 3)
     process.health.add_check("shards", loop_health.check_health)

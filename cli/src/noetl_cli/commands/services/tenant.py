@@ -7,12 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from noetl_cli import terminal_output
+from noetl_cli import settings, terminal_output
 from noetl_cli.commands.options import AsJson, Directory, Server
 from noetl_cli.errors import CliError
 from noetl_cli.planner import client
 from noetl_cli.planner.client import PlannerClient
 from noetl_cli.stack import stores, tenant_readers
+from noetl_cli.stack.home_folder import options
 from noetl_cli.stack.stores import Dsn
 from noetl_cli.stack.tenant_readers import CONNECTIONS_DEFAULT
 
@@ -60,6 +61,30 @@ def drop_tenant(
     else:
         outcome = "has no reader any more" if was_there else "had no reader"
         terminal_output.print_line(f"Tenant {name} {outcome}.")
+
+
+@app.command("database")
+def create_database(
+    name: Name,
+    *,
+    postgres: Annotated[
+        str, typer.Option(help="DSN of a role that may create roles, with the database to make.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Make a tenant's own database, and roles that open no other; their passwords are shown once.
+
+    Roles that are there get other passwords.
+    """
+    options.check_only_tenant(name, postgres_dsn=postgres)
+    address_by_role = tenant_readers.make_own_database(
+        postgres, name, path=settings.copy_environment().get("PATH", "")
+    )
+    if as_json:
+        terminal_output.print_json({"tenant": name, "dsns": address_by_role})
+        return
+    for address in address_by_role.values():
+        terminal_output.print_line(address)
 
 
 @app.command("quota")

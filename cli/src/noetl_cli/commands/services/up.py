@@ -22,6 +22,13 @@ AllowedPlaces = Annotated[
     list[str] | None,
     typer.Option("--allow-http", metavar="HOST:PORT", help="Let http tasks ask this place, too."),
 ]
+OnlyTenant = Annotated[
+    str | None,
+    typer.Option(metavar="TENANT", help="Serve this tenant alone, in a database of its own."),
+]
+ChangedSettings = Annotated[
+    list[str] | None, typer.Option("--set", help="WORKER_LEASE_S=5 sets NOETL_WORKER_LEASE_S.")
+]
 MARKS = {
     ProcessPhase.STARTING: "starting",
     ProcessPhase.READY: "ready",
@@ -59,13 +66,12 @@ def up(  # noqa: PLR0913 - one parameter for each option of the command line
         list[str] | None,
         typer.Option("--http-pool", metavar="NAME", help="A pool whose workers ask over HTTP."),
     ] = None,
+    only_tenant: OnlyTenant = None,
     allow_http: AllowedPlaces = None,
     nats_sync_interval: Annotated[
         str | None, typer.Option(help="How often JetStream syncs its files, or `always`.")
     ] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="WORKER_LEASE_S=5 sets NOETL_WORKER_LEASE_S.")
-    ] = None,
+    set_: ChangedSettings = None,
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Stay, and stop everything on Ctrl-C.")
     ] = False,
@@ -86,6 +92,7 @@ def up(  # noqa: PLR0913 - one parameter for each option of the command line
         postgres_dsn=postgres,
         nats_url=nats,
         payload_url=payload,
+        only_tenant=options.check_only_tenant(only_tenant, postgres_dsn=postgres),
         pools=options.parse_pools(pool or []),
         http_pools=options.check_http_pools(http_pool or [], besides=pool or []),
         http_allow=options.check_allowed_places(allow_http or []),

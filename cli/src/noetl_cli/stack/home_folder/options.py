@@ -3,6 +3,7 @@
 import re
 from collections.abc import Container
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta, Struct
@@ -11,6 +12,7 @@ from noetl_cli.errors import ExitCode, StackError
 from noetl_cli.stack.home_folder.home import StackHome, write_privately
 from noetl_contracts.commands.command_work import DEFAULT_POOL
 from noetl_contracts.commands.worker_pools import POOL_HINT, is_pool_name
+from noetl_contracts.subjects import is_subject_token
 
 _WORKERS_MAX = 64
 Count = Annotated[int, Meta(ge=0, le=_WORKERS_MAX)]
@@ -30,6 +32,8 @@ class StackOptions(Struct, frozen=True, kw_only=True):
     postgres_dsn: str | None = None
     nats_url: str | None = None
     payload_url: str | None = None
+    # The tenant that the stack serves alone, by roles that open no other database.
+    only_tenant: str | None = None
     nats_sync_interval: str | None = None
     # Workers by pool, besides those of the default pool; and pools served over HTTP.
     pools: dict[str, Count] = {}
@@ -108,6 +112,25 @@ def check_allowed_places(places: list[str]) -> list[str]:
                 exit_code=ExitCode.USAGE,
             )
     return places
+
+
+def check_only_tenant(tenant: str | None, *, postgres_dsn: str | None) -> str | None:
+    """Admit the tenant of a database of its own, which must be named on a server of others."""
+    if tenant is None:
+        return None
+    if not is_subject_token(tenant):
+        raise StackError(
+            f"--only-tenant {tenant[:80]!r} names no tenant.",
+            way_out="Use 1 to 64 letters, digits, '_' or '-'.",
+            exit_code=ExitCode.USAGE,
+        )
+    if postgres_dsn is not None and urlsplit(postgres_dsn).path in {"", "/", "/postgres"}:
+        raise StackError(
+            "--only-tenant needs the name of the tenant's database in --postgres.",
+            way_out=f"For example: --postgres postgresql://postgres@db/noetl_{tenant}",
+            exit_code=ExitCode.USAGE,
+        )
+    return tenant
 
 
 def check_http_pools(names: list[str], *, besides: list[str]) -> list[str]:

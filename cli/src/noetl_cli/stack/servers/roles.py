@@ -6,6 +6,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from noetl_cli.errors import StackError
 from noetl_cli.stack.processes import health_check, programs
+from noetl_contracts import codec
 
 ROLES = (
     "noetl_owner",
@@ -21,6 +22,14 @@ DATABASE = "noetl"
 TARGET_DATABASE = "target"
 TARGET_ROLE = "pft"
 PSQL_TIMEOUT_S = 60
+# A name of the server has 63 characters; the longest before a tenant's has 15.
+_TENANT_CHARACTERS_MAX = 40
+
+
+def build_role_suffix(tenant: str) -> str:
+    """Return what stands behind the names of roles that open a tenant's own database alone."""
+    is_short = len(tenant) <= _TENANT_CHARACTERS_MAX
+    return f"_{tenant if is_short else codec.digest_hex(tenant.encode())[:32]}"
 
 
 def create_roles(
@@ -31,6 +40,31 @@ def create_roles(
     variables = {**password_by_role, "roles": ",".join(ROLES), "database": database}
     sets = "".join(f"\\set {name} '{value}'\n" for name, value in variables.items())
     run_psql(admin_dsn, query=sets + script, path=path)
+    _build_walls(admin_dsn, database=database, path=path)
+
+
+def create_own_database(
+    *, admin_dsn: str, database: str, tenant: str, password_by_role: dict[str, str], path: str
+) -> None:
+    """Make a tenant's own database, and login roles that open no other; harmless when it exists."""
+    script = (resources.files("noetl_cli.stack") / "own_database.sql").read_text("utf-8")
+    suffix = build_role_suffix(tenant)
+    variables = {
+        "groups": ",".join(role for role in ROLES if role not in {"noetl_owner", TARGET_ROLE}),
+        "passwords": codec.encode_json(password_by_role).decode(),
+        "suffix": suffix,
+        "database": database,
+        "target": f"{TARGET_DATABASE}{suffix}",
+        "target_role": TARGET_ROLE,
+    }
+    sets = "".join(f"\\set {name} '{value}'\n" for name, value in variables.items())
+    # The database in the address may be the one that is to be made.
+    server = urlunsplit(urlsplit(admin_dsn)._replace(path="/postgres"))
+    run_psql(server, query=sets + script, path=path)
+    _build_walls(admin_dsn, database=database, path=path)
+
+
+def _build_walls(admin_dsn: str, *, database: str, path: str) -> None:
     walls = (resources.files("noetl_cli.stack") / "walls.sql").read_text("utf-8")
     own_database = urlunsplit(urlsplit(admin_dsn)._replace(path=f"/{database}"))
     run_psql(own_database, query=walls, path=path)

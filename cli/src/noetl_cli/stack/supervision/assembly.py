@@ -182,6 +182,7 @@ def _build_wires(
         payload_secret_key=secret_key,
         secret_key=keyring.secret_key,
         owner_digest=codec.digest_hex(keyring.owner_token.encode()),
+        only_tenant=options.only_tenant,
     )
 
 

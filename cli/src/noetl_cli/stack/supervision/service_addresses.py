@@ -50,14 +50,17 @@ class ServiceAddresses(Struct, frozen=True, kw_only=True):
     payload_secret_key: str | None
     secret_key: str
     owner_digest: str
+    # Of roles that open this database alone; none where the stack's roles are the server's.
+    only_tenant: str | None = None
 
     def build_role_dsn(self, role: str, *, database: str | None = None) -> str:
         """Spell the database's address for one role."""
+        suffix = roles.build_role_suffix(self.only_tenant) if self.only_tenant else ""
         return roles.build_role_dsn(
             self.admin_dsn,
-            role=role,
+            role=f"{role}{suffix}",
             password=self.password_by_role[role],
-            database=database or self.database,
+            database=f"{database}{suffix}" if database else self.database,
         )
 
 
@@ -198,7 +201,7 @@ def _build_service_environ(
         "HEALTH_PORT": str(ports[f"{instance}.health"]),
         "LOG_FORMAT": "json",
         "INSTANCE": instance,
-        "TENANT_ID": TENANT,
+        "TENANT_ID": wires.only_tenant or TENANT,
         "ORGANIZATION_ID": ORGANIZATION,
     }
     if service in WITH_POSTGRES:
@@ -215,6 +218,7 @@ def _build_service_environ(
     match service:
         case "planner":
             fields["HTTP_HOST"] = LOOPBACK
+            fields["ONLY_TENANT"] = "true" if wires.only_tenant else "false"
             fields["OWNER_TOKEN_SHA256"] = wires.owner_digest
             fields["OWNER_NAME"] = getpass.getuser()
             fields["HTTP_PORT"] = str(ports[f"{instance}.http"])

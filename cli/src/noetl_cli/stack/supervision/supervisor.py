@@ -158,11 +158,21 @@ class Supervisor:
         )
 
     def _create_roles(self, plan: StackAssembly) -> None:
+        wires, path = plan.wires, self._environ.get("PATH", "")
+        if wires.only_tenant is not None:
+            roles.create_own_database(
+                admin_dsn=wires.admin_dsn,
+                database=wires.database,
+                tenant=wires.only_tenant,
+                password_by_role=wires.password_by_role,
+                path=path,
+            )
+            return
         roles.create_roles(
-            admin_dsn=plan.wires.admin_dsn,
-            database=plan.wires.database,
-            password_by_role=plan.wires.password_by_role,
-            path=self._environ.get("PATH", ""),
+            admin_dsn=wires.admin_dsn,
+            database=wires.database,
+            password_by_role=wires.password_by_role,
+            path=path,
         )
 
     def _run_job(self, job: StartJob) -> None:

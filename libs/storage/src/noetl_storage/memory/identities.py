@@ -16,6 +16,7 @@ from noetl_contracts.identity.quotas import (
 )
 from noetl_contracts.identity.role_bindings import (
     ALL_ORGANIZATIONS,
+    LOCAL_ISSUER,
     ApiKey,
     PersonGroups,
     RoleBinding,
@@ -26,7 +27,7 @@ from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.status import ExecutionStatus
 from noetl_storage.memory.store import MemoryStore, Row
 from noetl_storage.ports.errors import VersionConflict
-from noetl_storage.ports.identity_ports import SubjectNames
+from noetl_storage.ports.identity_ports import KeyRoles, SubjectNames
 
 _LIVE = frozenset({ExecutionStatus.PENDING, ExecutionStatus.RUNNING, ExecutionStatus.PAUSED})
 
@@ -106,6 +107,14 @@ class MemoryIdentities:
         """Return an API key by its prefix, revoked or not."""
         return self._store.api_keys.get(key_prefix)
 
+    async def find_key_roles(self, key_prefix: str) -> KeyRoles | None:
+        """Return an API key by its prefix with the bindings of its account, in one request."""
+        key = self._store.api_keys.get(key_prefix)
+        if key is None:
+            return None
+        names = SubjectNames(kind=key.account_kind, subject=key.account, issuer=LOCAL_ISSUER)
+        return KeyRoles(key=key, bindings=tuple(await self.find_bindings(names)))
+
     async def list_keys(
         self, *, tenant_id: TenantId, organization_id: OrganizationId, keys_max: int
     ) -> list[ApiKey]:
@@ -141,8 +150,15 @@ class MemoryIdentities:
 
     async def has_tenant(self, tenant_id: TenantId) -> bool:
         """Tell whether anything is kept for a tenant: roles, playbooks, runs, a quota, records."""
+        return tenant_id in self._list_tenants()
+
+    async def find_other_tenant(self, tenant_id: TenantId) -> TenantId | None:
+        """Return a tenant besides this one of which anything is kept; None where there is none."""
+        return min(self._list_tenants() - {tenant_id}, default=None)
+
+    def _list_tenants(self) -> set[TenantId]:
         executions = self._store.row_by_key_by_surface.get("execution", {}).values()
-        return tenant_id in {
+        return {
             *self._store.quotas,
             *(tenant for tenant, _ in self._store.administration),
             *(binding.tenant_id for binding in self._store.role_bindings.values()),

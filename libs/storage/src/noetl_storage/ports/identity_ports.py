@@ -27,6 +27,13 @@ class SubjectNames(Struct, frozen=True, kw_only=True):
     groups: tuple[str, ...] = ()
 
 
+class KeyRoles(Struct, frozen=True, kw_only=True):
+    """An API key, revoked or not, and the bindings of its account in every tenant."""
+
+    key: ApiKey
+    bindings: tuple[RoleBinding, ...]
+
+
 class Identities(Protocol):
     """Who may do what: bindings of roles, and API keys by their prefixes."""
 
@@ -66,6 +73,9 @@ class Identities(Protocol):
     async def find_key(self, key_prefix: str) -> ApiKey | None:
         """Return an API key by its prefix, revoked or not."""
 
+    async def find_key_roles(self, key_prefix: str) -> KeyRoles | None:
+        """Return an API key by its prefix with the bindings of its account, in one request."""
+
     async def list_keys(
         self, *, tenant_id: TenantId, organization_id: OrganizationId, keys_max: int
     ) -> list[ApiKey]:
@@ -84,6 +94,9 @@ class Identities(Protocol):
 
     async def has_tenant(self, tenant_id: TenantId) -> bool:
         """Tell whether anything is kept for a tenant: roles, playbooks, runs, a quota, records."""
+
+    async def find_other_tenant(self, tenant_id: TenantId) -> TenantId | None:
+        """Return a tenant besides this one of which anything is kept; None where there is none."""
 
     async def has_organization(self, tenant_id: TenantId, organization_id: OrganizationId) -> bool:
         """Tell whether anything is kept for an organization: roles, playbooks, runs, records."""

@@ -25,6 +25,7 @@ from noetl_contracts.subjects import Reporter
 from noetl_messaging.streams.ports import MESSAGE_BYTES_MAX, Delivery
 from noetl_planner.facts import report_checks
 from noetl_planner.facts.report_checks import ReportedBatch, ReportRefused
+from noetl_planner.identity.served_tenants import ServedTenants
 from noetl_playbook.views import result_envelope
 
 # Numbers that JSON's other readers and every column hold.
@@ -44,6 +45,7 @@ DEFECTS_MAX = 20
 OWN_DELAY_S = 2.0
 _DELAY_S = 0.2
 _DELAYS_MAX = 50
+EVERY_TENANT = ServedTenants()
 _Owner = tuple[ExecutionId, TenantId, OrganizationId]
 
 
@@ -128,6 +130,7 @@ def sort_by_execution(
     *,
     shard: int,
     shard_count: int,
+    served: ServedTenants = EVERY_TENANT,
 ) -> tuple[list[ExecutionWork], list[RefusedDelivery]]:
     """Gather facts by execution and owner, in order; put aside what does not belong here."""
     grouped: dict[_Owner, ExecutionWork] = {}
@@ -139,6 +142,7 @@ def sort_by_execution(
     for delivery in deliveries:
         try:
             batch, faults = read_delivery(delivery, shard=shard, shard_count=shard_count)
+            served.check_served(batch.tenant_id)
         except MalformedMessage as reason:
             refused.append(RefusedDelivery(delivery=delivery, reason=reason))
             continue

@@ -59,7 +59,12 @@ class AccessResolver:
         """Return what a principal may do where it wants to act; raises `NoRole`."""
         if principal.has_all_roles:
             return self._build_owner_access(principal, tenant, organization)
-        bindings = await self._list_bindings(principal)
+        bindings = self._add_settings(
+            principal,
+            await self._find_bindings(principal)
+            if principal.bindings is None
+            else list(principal.bindings),
+        )
         owner = self._choose_owner(principal, bindings, tenant, organization)
         grants = select_grants(bindings, *owner)
         if not grants:
@@ -72,7 +77,7 @@ class AccessResolver:
         self, principal: Principal, tenant_id: TenantId, organization_id: OrganizationId
     ) -> Access:
         """Return what a principal may do in an organization, be it nothing."""
-        bindings = await self._list_bindings(principal)
+        bindings = self._add_settings(principal, await self._find_bindings(principal))
         return Access(
             principal=principal,
             tenant_id=tenant_id,
@@ -80,14 +85,17 @@ class AccessResolver:
             grants=select_grants(bindings, tenant_id, organization_id),
         )
 
-    async def _list_bindings(self, principal: Principal) -> list[RoleBinding]:
+    async def _find_bindings(self, principal: Principal) -> list[RoleBinding]:
         names = SubjectNames(
             kind=_SUBJECTS[principal.kind],
             subject=principal.id,
             issuer=principal.issuer,
             groups=principal.groups,
         )
-        bindings = await self._identities.find_bindings(names)
+        return await self._identities.find_bindings(names)
+
+    def _add_settings(self, principal: Principal, bindings: list[RoleBinding]) -> list[RoleBinding]:
+        """Add what the settings give to groups; leave what a key does not open."""
         bindings += [
             RoleBinding(
                 binding_id="0",

@@ -102,6 +102,9 @@ class Authenticator:
         self._sign_in = sign_in
         self.browsers = browsers if sign_in is None else browsers or sign_in.browsers
         self._noted_at: dict[str, datetime] = {}
+        self._session_keys = LruCache[str, tuple[ApiKey, float]](
+            entries_max=browser_sessions.KNOWN_MAX
+        )
         self._noted_groups = LruCache[tuple[str, str], PersonGroups](entries_max=_NOTED_MAX)
 
     async def authenticate_request(self, evidence: Evidence) -> Principal | None:
@@ -187,7 +190,7 @@ class Authenticator:
                 return None
             return structs.replace(self._build_owner(Via.CONSOLE), expires_at=person.expires_at)
         if person.issuer == KEY_ISSUER:
-            key = await self._identities.find_key(person.subject)
+            key = await self._find_session_key(person.subject)
             if key is None or not key.is_valid_at(self._clock.now()):
                 return None
             ends = [end for end in (key.expires_at, person.expires_at) if end is not None]
@@ -206,6 +209,19 @@ class Authenticator:
         )
         await self._note_groups(principal)
         return principal
+
+    async def _find_session_key(self, prefix: str) -> ApiKey | None:
+        """Return the key that a session began with: one that was revoked, for seconds at most."""
+        now_s = self._clock.monotonic_s()
+        key, known_s = self._session_keys.find_value(prefix) or (None, 0.0)
+        if key is not None and now_s - known_s < browser_sessions.KNOWN_S:
+            return key
+        key = await self._identities.find_key(prefix)
+        if key is None:
+            self._session_keys.drop_value(prefix)
+        else:
+            self._session_keys.keep_value(prefix, (key, now_s))
+        return key
 
     def _name_owner_token(self) -> str:
         """Name the owner's token of now by a digest of its digest."""
@@ -226,9 +242,10 @@ class Authenticator:
         )
 
     async def _read_key(self, token: str, prefix: str, via: Via) -> Principal:
-        key = await self._identities.find_key(prefix)
+        found = await self._identities.find_key_roles(prefix)
+        key = None if found is None else found.key
         now = self._clock.now()
-        if key is None or not is_key_of(token, key) or not key.is_valid_at(now):
+        if found is None or key is None or not is_key_of(token, key) or not key.is_valid_at(now):
             # One answer for all three: which of them it is says something of the key.
             raise NotSignedIn(
                 "key_refused",
@@ -236,7 +253,7 @@ class Authenticator:
                 "ask an administrator for another one: noetl key create",
             )
         await self._note_use(prefix, now)
-        return _build_account(key, via)
+        return structs.replace(_build_account(key, via), bindings=found.bindings)
 
     async def _note_use(self, prefix: str, now: datetime) -> None:
         noted = self._noted_at.get(prefix)

@@ -16,7 +16,8 @@ class Principal(Struct, frozen=True, kw_only=True):
 
     `home` is the only organization that an API key opens, and `maker` who made the key.
     `has_all_roles` is for the owner of the installation, and for everybody where authentication is
-    off. `groups_at` is when the provider gave the groups.
+    off. `groups_at` is when the provider gave the groups. `bindings` are those that were read with
+    a key a moment ago; None: they are still to be read.
     """
 
     kind: ActorKind
@@ -31,6 +32,7 @@ class Principal(Struct, frozen=True, kw_only=True):
     home: tuple[TenantId, OrganizationId] | None = None
     has_all_roles: bool = False
     expires_at: datetime | None = None
+    bindings: tuple[RoleBinding, ...] | None = None
 
     def build_actor(self) -> Actor:
         """Return this principal as the actor of events."""

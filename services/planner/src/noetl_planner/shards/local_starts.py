@@ -8,6 +8,7 @@ from typing import Protocol
 
 from noetl_contracts.ids import CatalogId, TenantId
 from noetl_contracts.ledger.records import Request
+from noetl_planner.facts.share_turns import ShareTurns
 
 _Queue = tuple[int, TenantId | None]
 
@@ -30,6 +31,8 @@ class LocalStarts:
     def __init__(self) -> None:
         self._starters: dict[_Queue, ExecutionStarter] = {}
         self._busy: set[_Queue] = set()
+        # Those of the process: what is asked for counts like what is decided.
+        self.share_turns = ShareTurns()
 
     def register_starter(
         self, shard: int, starter: ExecutionStarter, share: TenantId | None = None

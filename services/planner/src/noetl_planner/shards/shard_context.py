@@ -1,20 +1,16 @@
 """What all shards of one process use together."""
 
-import asyncio
-from collections import defaultdict
-from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
-
 import msgspec
 from msgspec import Struct
 
 from noetl_chassis.clock import Clock
 from noetl_chassis.identity import SnowflakeIds
-from noetl_contracts.ids import TenantId
 from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_messaging.streams.ports import DeadLetters, Hints
 from noetl_planner.domain.decision.draft import Limits
 from noetl_planner.facts.report_refusals import ReportRefusals
+from noetl_planner.facts.share_turns import ShareTurns
+from noetl_planner.identity.served_tenants import ServedTenants
 from noetl_planner.identity.start_checks import StartChecks
 from noetl_planner.loops.queue import LoopQueue
 from noetl_planner.shards.caches import PayloadCache, ProgramCache
@@ -26,9 +22,6 @@ from noetl_planner.shards.store_waits import StoreWaits
 from noetl_planner.shards.worker_presence import WorkerPresence
 from noetl_storage.ports.ledger_ports import LedgerWriter, Payloads, States
 
-# While one turn waits for the database, another one decides.
-TURNS_AT_ONCE = 2
-
 
 class TurnBounds(Struct, frozen=True, kw_only=True):
     """How much one turn takes on, and for how long."""
@@ -37,29 +30,6 @@ class TurnBounds(Struct, frozen=True, kw_only=True):
     fetch_wait_s: float
     publish_lease_s: float
     shard_count: int
-
-
-class ShareTurns:
-    """Counts the turns of each tenant's share; without shares nothing waits.
-
-    All shards of a process use one processor and one database. A flood in every shard would
-    otherwise be many turns beside the single turn of another tenant.
-    """
-
-    def __init__(self, tenants: Collection[str]) -> None:
-        self._has_shares = bool(tenants)
-        self._places: defaultdict[TenantId | None, asyncio.Semaphore] = defaultdict(
-            lambda: asyncio.Semaphore(TURNS_AT_ONCE)
-        )
-
-    @asynccontextmanager
-    async def take_turn(self, share: TenantId | None) -> AsyncIterator[None]:
-        """Wait until the share may take one turn more, and hold its place meanwhile."""
-        if not self._has_shares:
-            yield
-            return
-        async with self._places[share]:
-            yield
 
 
 class ShardContext(Struct, frozen=True, kw_only=True):
@@ -86,6 +56,7 @@ class ShardContext(Struct, frozen=True, kw_only=True):
     share_turns: ShareTurns
     report_refusals: ReportRefusals
     start_checks: StartChecks
+    served_tenants: ServedTenants = ServedTenants()
     render_processes: RenderProcesses = msgspec.field(default_factory=RenderProcesses)
 
     @property

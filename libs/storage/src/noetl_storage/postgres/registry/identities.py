@@ -14,13 +14,14 @@ from noetl_contracts.identity.quotas import (
     TenantUsage,
 )
 from noetl_contracts.identity.role_bindings import (
+    LOCAL_ISSUER,
     ApiKey,
     PersonGroups,
     RoleBinding,
     SubjectKind,
 )
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
-from noetl_storage.ports.identity_ports import SubjectNames
+from noetl_storage.ports.identity_ports import KeyRoles, SubjectNames
 from noetl_storage.postgres import queries
 from noetl_storage.postgres.database import Database
 
@@ -123,6 +124,15 @@ class PostgresIdentities:
         row = await self._database.find_row(_QUERIES["find_key"], key_prefix)
         return None if row is None else _build_key(row)
 
+    async def find_key_roles(self, key_prefix: str) -> KeyRoles | None:
+        """Return an API key by its prefix with the bindings of its account, in one request."""
+        row = await self._database.find_row(_QUERIES["find_key_roles"], key_prefix, LOCAL_ISSUER)
+        if row is None:
+            return None
+        return KeyRoles(
+            key=_build_key(row), bindings=tuple(_build_binding(item) for item in row["bindings"])
+        )
+
     async def list_keys(
         self, *, tenant_id: TenantId, organization_id: OrganizationId, keys_max: int
     ) -> list[ApiKey]:
@@ -152,6 +162,12 @@ class PostgresIdentities:
     async def has_tenant(self, tenant_id: TenantId) -> bool:
         """Tell whether anything is kept for a tenant: roles, playbooks, runs, a quota, records."""
         return bool(await self._database.get_value(_QUERIES["has_tenant"], tenant_id))
+
+    async def find_other_tenant(self, tenant_id: TenantId) -> TenantId | None:
+        """Return a tenant besides this one of which anything is kept; None where there is none."""
+        query = _QUERIES["find_other_tenant"]
+        other: str | None = await self._database.get_value(query, tenant_id)
+        return None if other is None else TenantId(other)
 
     async def has_organization(self, tenant_id: TenantId, organization_id: OrganizationId) -> bool:
         """Tell whether anything is kept for an organization: roles, playbooks, runs, records."""

@@ -81,6 +81,18 @@ select *
 from noetl.api_key
 where key_prefix = $1;
 
+-- name: find_key_roles :one
+-- The API key with prefix $1, and the bindings of its account that issuer $2 vouches for.
+select
+    k.*,
+    array(
+        select b
+        from noetl.role_binding as b
+        where b.subject_kind = k.account_kind and b.subject = k.account and b.issuer in ('', $2)
+    ) as bindings
+from noetl.api_key as k
+where k.key_prefix = $1;
+
 -- name: list_keys :many
 -- At most $3 API keys of tenant $1 and organization $2.
 select *
@@ -117,6 +129,26 @@ select
     or exists (select from noetl.tenant_quota where tenant_id = $1)
     or exists (select from noetl.catalog where tenant_id = $1)
     or exists (select from noetl.execution where tenant_id = $1);
+
+-- name: find_other_tenant :one
+-- Return a tenant other than $1 of which anything is kept. Two ranges, which an index finds.
+select other.tenant_id
+from (
+    (select tenant_id from noetl.administration_event where tenant_id < $1 limit 1)
+    union all
+    (select tenant_id from noetl.administration_event where tenant_id > $1 limit 1)
+    union all
+    (select tenant_id from noetl.execution where tenant_id < $1 limit 1)
+    union all
+    (select tenant_id from noetl.execution where tenant_id > $1 limit 1)
+    union all
+    (select tenant_id from noetl.role_binding where tenant_id <> $1 limit 1)
+    union all
+    (select tenant_id from noetl.tenant_quota where tenant_id <> $1 limit 1)
+    union all
+    (select tenant_id from noetl.catalog where tenant_id <> $1 limit 1)
+) as other
+limit 1;
 
 -- name: has_organization :one
 -- Whether anything is kept for organization $2 of tenant $1.

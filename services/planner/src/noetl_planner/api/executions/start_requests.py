@@ -297,16 +297,21 @@ async def _commit_start(
     services.shards.commit_feed.accept_execution(
         execution_id, (services.tenant_id, services.organization_id)
     )
-    # The client does not wait until large inputs are read.
-    is_begun = fact.workload_ref is None and await services.shards.local_starts.start_execution(
-        find_shard(execution_id, services.shards.shard_count),
-        request,
-        latest=None if is_sure else entry.catalog_id,
-    )
-    if not is_begun and not is_sure:
-        services.shards.commit_feed.forget_execution(execution_id)
-        raise _UnsureVersionError
-    return execution_id if is_begun else await submit_request(services.messages, request)
+    local_starts = services.shards.local_starts
+    share_turns = local_starts.share_turns
+    async with share_turns.take_turn(share_turns.find_share(services.tenant_id)):
+        # The client does not wait until large inputs are read.
+        is_begun = fact.workload_ref is None and await local_starts.start_execution(
+            find_shard(execution_id, services.shards.shard_count),
+            request,
+            latest=None if is_sure else entry.catalog_id,
+        )
+        if is_begun:
+            return execution_id
+        if is_sure:
+            return await submit_request(services.messages, request)
+    services.shards.commit_feed.forget_execution(execution_id)
+    raise _UnsureVersionError
 
 
 async def store_inputs(

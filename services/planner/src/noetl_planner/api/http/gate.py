@@ -13,7 +13,7 @@ from noetl_contracts.identity.actors import Actor, ActorKind, Via
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.lru_cache import LruCache
 from noetl_planner.api.http import problems
-from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.http.problems import ApiError, MisdirectedTenantError
 from noetl_planner.api.http.services import ApiServices, build_forbidden_error
 from noetl_planner.identity import denials, route_rules
 from noetl_planner.identity.access_resolver import NoRole
@@ -169,11 +169,14 @@ class Gate:
     async def _bind_principal(
         self, principal: Principal, headers: dict[bytes, bytes]
     ) -> ApiServices:
+        tenant = _read_name(headers, _TENANT)
+        if tenant is not None and principal.home is None:
+            # Roles there are kept there: people who signed in learn the address, and no more.
+            self._services.check_served(tenant)
         access = await self._services.identity.access_resolver.resolve_access(
-            principal,
-            tenant=_read_name(headers, _TENANT),
-            organization=_read_name(headers, _ORGANIZATION),
+            principal, tenant=tenant, organization=_read_name(headers, _ORGANIZATION)
         )
+        self._services.check_served(access.tenant_id)
         services = bind_services(self._services, access)
         is_new = principal.has_all_roles and not await self._services.has_place(
             access.tenant_id, access.organization_id
@@ -214,7 +217,7 @@ class Gate:
         ):
             try:
                 return await self._bind_services("GET", headers)
-            except (NotSignedIn, NoRole):
+            except (NotSignedIn, NoRole, MisdirectedTenantError):
                 log.debug("sender of a public request is unknown")
         tenant, organization = _read_name(headers, _TENANT), _read_name(headers, _ORGANIZATION)
         nobody = Access(

@@ -84,6 +84,25 @@ def build_no_tenant_error(tenant: str) -> ApiError:
     )
 
 
+class MisdirectedTenantError(ApiError):
+    """A tenant that another installation serves: nothing of it is kept or answered here."""
+
+    def __init__(self, tenant: str, *, url: str | None, only: str | None) -> None:
+        way = (
+            "ask who runs the installations for the tenant's address"
+            if url is None
+            else f"noetl context add {tenant} --server {url} --tenant {tenant} --use"
+        )
+        place = f"at {url}" if url else f"elsewhere: here is tenant {only!r} alone"
+        super().__init__(
+            HTTPStatus.MISDIRECTED_REQUEST,
+            code="tenant_elsewhere",
+            detail=f"tenant {tenant[:80]!r} is served {place}",
+            hint=way,
+            extra={} if url is None else {"url": url},
+        )
+
+
 def build_no_organization_error(tenant: str, organization: str) -> ApiError:
     """Say that a tenant has no such organization: to who may act in every tenant alone."""
     return ApiError(

@@ -19,6 +19,7 @@ from noetl_planner.identity.access_resolver import AccessResolver
 from noetl_planner.identity.authenticator import Authenticator
 from noetl_planner.identity.author_access import AuthorAccess
 from noetl_planner.identity.openid.sign_in import SignIn
+from noetl_planner.identity.served_tenants import ServedTenants
 from noetl_planner.moments.moment_folds import MomentFolds
 from noetl_planner.shards.caches import ProgramCache
 from noetl_planner.shards.commit_feed import CommitFeed
@@ -91,6 +92,7 @@ class IdentityServices(Struct, frozen=True, kw_only=True):
     identities: Identities
     administration: AdministrationLog
     quotas: Quotas
+    served_tenants: ServedTenants = ServedTenants()
     # None: no identity provider is named, so that nobody signs in by token or browser.
     sign_in: SignIn | None = None
 

@@ -160,6 +160,14 @@ class ApiServices(RequestScope, frozen=True, kw_only=True):
         """Return where facts about executions are published."""
         return IngestRoutes(shard_count=self.shards.shard_count, tenants=self.limits.tenants)
 
+    def check_served(self, tenant: str) -> None:
+        """Raise a 421 for a tenant that another installation serves, with its address."""
+        served = self.identity.served_tenants
+        if not served.is_served(TenantId(tenant)):
+            raise problems.MisdirectedTenantError(
+                tenant, url=served.url_by_tenant.get(tenant), only=served.only
+            )
+
     async def has_tenant(self, tenant_id: TenantId) -> bool:
         """Tell whether there is a tenant: this one, one of the settings, or one with anything."""
         is_named = tenant_id == self.tenant_id or tenant_id in self.limits.tenants

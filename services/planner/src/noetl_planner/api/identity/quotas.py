@@ -164,6 +164,7 @@ async def _check_tenant(services: ApiServices, tenant: str) -> None:
             )
         return
     problems.check_tenant_name(tenant)
+    services.check_served(tenant)
     if not await services.has_tenant(TenantId(tenant)):
         raise problems.build_no_tenant_error(tenant)
 

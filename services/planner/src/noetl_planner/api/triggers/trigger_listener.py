@@ -39,7 +39,7 @@ MESSAGES_MAX = 16
 WAIT_S = 1.0
 NAK_DELAY_S = 2.0
 STARTED, REPEATED, REFUSED, FILTERED = "started", "repeated", "refused", "filtered"
-WAITED = "waited"
+WAITED, SUSPENDED = "waited", "suspended"
 # The place of an execution that was not asked for by then is free; a message comes again before.
 UNASKED_S = 600.0
 _KEY_CHARACTERS_MAX = 200
@@ -97,7 +97,8 @@ class TriggerListener:
         try:
             accepted = await start_from_message(self._services, delivery)
         except (PlacesTaken, SuspendedTenantError) as full:
-            self._count_outcome(WAITED)
+            is_suspended = isinstance(full, SuspendedTenantError)
+            self._count_outcome(SUSPENDED if is_suspended else WAITED)
             log.debug("message not accepted yet", subject=delivery.subject, reason=str(full))
             self._waits.note_full(delivery.subject)
             await delivery.nak(self._waits.plan_return_s(delivery.subject))
