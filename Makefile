@@ -162,13 +162,14 @@ wheels: setup $(UV) ## Build the wheels into build/wheels; VERSION=1.2.3, else t
 
 # Images need Docker; where no registry is reached, deploy/docker/bases makes what they are built on.
 IMAGES := planner worker projector outbox reaper
+BASES ?=
 .PHONY: images images/bases
 images: setup ## Build the images of the services; IMAGES="planner worker-spark cli" builds these
 	@for image in $(IMAGES); do \
 	  docker build --quiet $(DOCKER_ARGS) --build-arg SERVICE=$$image $(if $(VERSION),--build-arg VERSION=$(VERSION)) \
 	    --build-arg REVISION=$$(git rev-parse HEAD) --tag noetl-$$image --file deploy/docker/Dockerfile .; done
-images/bases: setup ## Make the base images, and those of the servers, on this machine; needs root and debootstrap
-	@PYTHON=$(CURDIR)/$(BIN)/python deploy/docker/bases
+images/bases: setup ## Make the base images, and those of the servers, on this machine; BASES="prometheus collector" these
+	@PYTHON=$(CURDIR)/$(BIN)/python deploy/docker/bases $(BASES)
 
 # Runs by hand, where Docker is: it kills what it starts. `make images` comes before it.
 .PHONY: test/containers
