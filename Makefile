@@ -171,10 +171,15 @@ images: setup ## Build the images of the services; IMAGES="planner worker-spark 
 images/bases: setup ## Make the base images, and those of the servers, on this machine; BASES="prometheus collector" these
 	@PYTHON=$(CURDIR)/$(BIN)/python deploy/docker/bases $(BASES)
 
-# Runs by hand, where Docker is: it kills what it starts. `make images` comes before it.
+# Runs by hand, where Docker is: it kills what it starts. `make images` comes before it. The suites of the ports go
+# over servers in containers as they go over those of wheels.
 .PHONY: test/containers
-test/containers: setup ## Try the images and the stack of compose; K=expression narrows
-	@$(PYTEST) tests/integration/containers tests/containers
+test/containers: setup ## Try the images, the ports over servers in containers, and compose; K=expression narrows
+	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/containers.txt
+	@$(PYTEST) -rs tests/integration/containers tests/containers
+ifeq ($(K),)
+	@NOETL_TEST_SERVERS=containers $(PYTEST) -rs tests/conformance -k "not memory and not filesystem"
+endif
 
 # A real Keycloak from Maven Central, 180 MB, over Java 17. Without them the lane skips and says so.
 .PHONY: test/keycloak
