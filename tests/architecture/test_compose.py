@@ -123,7 +123,7 @@ def test_what_is_killed_comes_back(service: str) -> None:
     assert read_services()[service]["restart"] == "unless-stopped"
 
 
-@pytest.mark.parametrize("service", [*SERVERS, *JOBS, *SERVICES, *OF_PROFILES])
+@pytest.mark.parametrize("service", [*SERVERS, *JOBS, *SERVICES, "admin", *OF_PROFILES])
 def test_a_container_has_no_right_that_it_does_not_need(service: str) -> None:
     told = read_services()[service]
     assert told["read_only"] is True
@@ -156,7 +156,7 @@ def test_no_worker_reaches_the_ledger_and_no_network_of_data_the_world() -> None
     assert networks_of(services["worker"]) == {"bus", "store", "api"}
     assert networks_of(services["outbox"]) == {"ledger", "bus"}
     assert {name for name in services if "ledger" in networks_of(services[name])} == {
-        *("postgres", "roles", "migrate", "planner", "projector", "outbox", "reaper")
+        *("postgres", "roles", "migrate", "planner", "projector", "outbox", "reaper", "admin")
     }
     text = "".join((COMPOSE / f"{file}.yaml").read_text() for file in ("platform", "spark"))
     for network in ("ledger", "bus", "store", "spark"):
@@ -166,7 +166,8 @@ def test_no_worker_reaches_the_ledger_and_no_network_of_data_the_world() -> None
 def test_what_is_of_a_profile_starts_with_it_alone() -> None:
     services = read_services()
     told = {name: services[name]["profiles"] for name in services if "profiles" in services[name]}
-    assert told == {name: [profile] for profile, names in PROFILES.items() for name in names}
+    expected = {name: [profile] for profile, names in PROFILES.items() for name in names}
+    assert told == {**expected, "admin": ["admin"]}
 
 
 def test_only_the_cluster_of_spark_reaches_its_master() -> None:
