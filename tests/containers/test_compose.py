@@ -167,6 +167,10 @@ def test_the_doctor_of_this_machine_looks_at_the_composed_stack(stack: ComposedS
     assert told["ok"] is True, told
     assert {"planner", "outbox", "pool default", "postgres fsync"} <= found.keys()
     assert [name for name in found if name.startswith("projector-")]
+    # Tasks have run there by now, and every wall stood around them.
+    workers = [check for name, check in found.items() if name.startswith("worker ")]
+    assert workers
+    assert {check["verdict"] for check in workers} == {"ok"}
 
 
 def test_each_container_holds_its_own_passwords_alone(stack: ComposedStack) -> None:

@@ -16,6 +16,18 @@ SERVICES, POOLS = "GET /api/health/services", "GET /api/pools"
 SETTING = {"name": "postgres fsync", "found": "on", "is_well": True, "way_out": ""}
 LANES = [{"lane": "io", "pending": 3, "unsettled": 2}]
 POOL = {"name": "default", "transport": "jetstream", "served": True, "lanes": LANES}
+WORKERS = "GET /api/workers"
+WORKER = {
+    "worker_id": "w-1",
+    "pool": "default",
+    "lanes": ["io"],
+    "locality": {},
+    "running": 2,
+    "capacity": 64,
+    "free": 62,
+    "store_waits": 0,
+    "missing_walls": [],
+}
 WELL: Answers = {
     HEALTH: (200, {"status": "ok", "problems": {}}),
     WHO: (200, {"tenant": "default", "organization": "default"}),
@@ -29,6 +41,7 @@ WELL: Answers = {
         },
     ),
     POOLS: (200, {"pools": [POOL]}),
+    WORKERS: (200, {"workers": [WORKER]}),
 }
 
 
@@ -54,6 +67,7 @@ def test_a_server_that_is_well_is_shown_part_by_part() -> None:
     assert checks["outbox"]["found"] == "2 messages wait, the oldest for 0.4 s"
     assert checks["projector-0"]["found"] == "5 messages behind"
     assert checks["pool default"]["found"] == "3 commands wait, 2 run"
+    assert checks["worker w-1 io"]["found"] == "2 of 64 commands run"
     assert checks["postgres fsync"]["found"] == "on"
     assert "acts for default/default" in look({}).stdout
 
@@ -97,6 +111,23 @@ def test_a_pool_without_a_worker_fails_where_commands_wait(pending: int, verdict
     checks = checks_of({POOLS: (200, {"pools": [{**POOL, "served": False, "lanes": lanes}]})})
     assert checks["pool default"]["verdict"] == verdict
     assert "NOETL_WORKER_POOL=default" in checks["pool default"]["way_out"]
+
+
+@pytest.mark.parametrize("untold", [None, "left out"])
+def test_a_worker_tells_of_its_store_and_of_the_walls_around_tasks(untold: str | None) -> None:
+    def look_at(**changes: Any) -> Any:
+        worker = {**WORKER, **changes}
+        if untold and "missing_walls" not in changes:
+            del worker["missing_walls"]
+        return checks_of({WORKERS: (200, {"workers": [worker]})})["worker w-1 io"]
+
+    away = look_at(store_waits=3)
+    assert (away["verdict"], "3 calls wait" in away["found"]) == ("fail", True)
+    assert "store-away" in away["way_out"]
+    loose = look_at(missing_walls=["reading", "network"])
+    assert (loose["verdict"], "reading, network" in loose["found"]) == ("warn", True)
+    assert "seccomp" in loose["way_out"]
+    assert look_at(missing_walls=None)["verdict"] == "ok"
 
 
 def test_who_may_not_look_is_told_so_and_sees_the_rest() -> None:

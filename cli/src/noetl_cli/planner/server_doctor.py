@@ -10,11 +10,17 @@ from noetl_cli.stack.processes.health_check import HealthCheck, Verdict
 HEALTH_PATH = "/api/health"
 SERVICES_PATH = "/api/health/services"
 POOLS_PATH = "/api/pools"
+WORKERS_PATH = "/api/workers"
 _OK = "ok"
 _PLANNER_ADVICE = "See the planner's log and docs/operations; its other routes answer meanwhile."
 _OUTBOX_ADVICE = "See docs/operations/outbox-stalled.md"
 _PROJECTOR_ADVICE = "Start it, and see docs/operations/projection-late.md"
 _POOL_ADVICE = "Start a worker with NOETL_WORKER_POOL={name}"
+_STORE_ADVICE = "See docs/operations/store-away.md"
+_WALL_ADVICE = (
+    "Its tasks may do what these walls forbid elsewhere: run it under deploy/compose/seccomp.json, "
+    "or give each author workers of their own."
+)
 _ASK_ADVICE = "See the log of that service; ask again once it runs."
 _SIGN_IN_ADVICE = (
     "Outbox, projectors and settings of servers are for administrators of the installation's own "
@@ -41,6 +47,7 @@ def check_server(planner: PlannerClient) -> list[HealthCheck]:
         checks.append(_build_refused_check("services", refusal))
     try:
         checks += _check_pools(planner.get(POOLS_PATH)["pools"])
+        checks += _check_workers(planner.get(WORKERS_PATH)["workers"])
     except PlannerRefusal as refusal:
         checks.append(_build_refused_check("pools", refusal))
     return checks
@@ -138,4 +145,22 @@ def _check_pools(pools: list[dict[str, Any]]) -> list[HealthCheck]:
                 way_out="" if pool["served"] else _POOL_ADVICE.format(name=pool["name"]),
             )
         )
+    return checks
+
+
+def _check_workers(workers: list[dict[str, Any]]) -> list[HealthCheck]:
+    """Show each worker as it last described itself: its store, and the walls around its tasks."""
+    checks = []
+    for worker in workers:
+        found = f"{worker['running']} of {worker['capacity']} commands run"
+        verdict, way_out = Verdict.OK, ""
+        # A server of an earlier release does not say it.
+        if missing := worker.get("missing_walls"):
+            found += f", tasks lack the walls: {', '.join(missing)}"
+            verdict, way_out = Verdict.WARN, _WALL_ADVICE
+        if waits := worker["store_waits"]:
+            found += f", {waits} calls wait for its payload store"
+            verdict, way_out = Verdict.FAIL, _STORE_ADVICE
+        name = f"worker {worker['worker_id']} {'+'.join(worker['lanes'])}"
+        checks.append(HealthCheck(name=name, verdict=verdict, found=found, way_out=way_out))
     return checks
