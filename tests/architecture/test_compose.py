@@ -223,9 +223,9 @@ def test_every_service_sends_where_the_collector_listens_once_it_is_told() -> No
     services = read_services()
     receiver = yaml.safe_load((COMPOSE / "collector.yaml").read_text())["receivers"]["otlp"]
     assert receiver["protocols"]["http"]["endpoint"] == "0.0.0.0:4318"
-    assert "NOETL_OTLP_ENDPOINT=http://collector:4318" in (
-        COMPOSE / "observability.yaml"
-    ).read_text()
+    assert (
+        "NOETL_OTLP_ENDPOINT=http://collector:4318" in (COMPOSE / "observability.yaml").read_text()
+    )
     for name in (*SERVICES, "worker-spark"):
         told = services[name]["environment"][f"NOETL_{prefix_of(name)}_OTLP_ENDPOINT"]
         assert told == "${NOETL_OTLP_ENDPOINT:-}"

@@ -20,16 +20,20 @@ PATIENCE_S = 180.0
 # Grafana's image is made nowhere here: what it is given is checked by tests/architecture.
 TRIED = [*SERVICES, *PROFILES["spark"], "prometheus", "collector"]
 FRAMES = 12
-PLAYBOOK = f"""\
+PLAYBOOK = """\
 apiVersion: noetl.io/v2
 kind: Playbook
-metadata: {{name: spread, path: containers/spread}}
+metadata: {name: spread, path: containers/spread}
 workflow:
   - step: spread
     loop:
-      in: "{{{{ range({FRAMES}) | list }}}}"
+      in: "{{ range(FRAMES) | list }}"
       iterator: n
-      spec: {{mode: chunked, chunk_size: 1, max_in_flight: {FRAMES}, frame: {{process: frame, engine: spark}}}}
+      spec:
+        mode: chunked
+        chunk_size: 1
+        max_in_flight: FRAMES
+        frame: {process: frame, engine: spark}
     tool:
       kind: python
       code: |
@@ -37,17 +41,20 @@ workflow:
 
         def main():
             time.sleep(0.5)
-            return {{"host": socket.gethostname()}}
-    next: {{arcs: [{{step: table}}]}}
+            return {"host": socket.gethostname()}
+    next: {arcs: [{step: table}]}
   - step: table
-    tool: {{kind: spark, sql: "SELECT id, id * id AS square FROM range(100)", output: {{inline_max_bytes: 0}}}}
-    next: {{arcs: [{{step: end}}]}}
+    tool:
+      kind: spark
+      sql: "SELECT id, id * id AS square FROM range(100)"
+      output: {inline_max_bytes: 0}
+    next: {arcs: [{step: end}]}
   - step: end
     tool:
       kind: spark
-      inputs: {{squares: "{{{{ table }}}}"}}
+      inputs: {squares: "{{ table }}"}
       sql: "SELECT sum(square) AS total FROM squares"
-"""
+""".replace("FRAMES", str(FRAMES))
 TOTAL = sum(number * number for number in range(100))
 
 

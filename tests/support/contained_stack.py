@@ -49,7 +49,7 @@ class ContainedStack:
     @property
     def gateway(self) -> str:
         """Where containers reach servers of this machine."""
-        network = self.network._unwrap_network  # noqa: SLF001 - it has no other way to ask
+        network = self.network._unwrap_network
         network.reload()
         return str(network.attrs["IPAM"]["Config"][0]["Gateway"])
 
@@ -178,8 +178,10 @@ def _as_stack(whole: ContainedStack) -> Stack:
     host = whole.address("postgres")
     admin = f"postgresql://postgres:{password}@{host}:5432"
     psql = ["psql", "--host", "127.0.0.1", "--username", "postgres", "--no-psqlrc", "--command"]
-    made = whole.containers["postgres"].get_wrapped_container().exec_run(
-        [*psql, f"create database {TARGET}"], environment={"PGPASSWORD": password}
+    made = (
+        whole.containers["postgres"]
+        .get_wrapped_container()
+        .exec_run([*psql, f"create database {TARGET}"], environment={"PGPASSWORD": password})
     )
     assert made.exit_code == 0, made.output
     reader = whole.made("postgres")["READER_PASSWORD"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from aiohttp import web
 from tests.support.containers import run_docker
 
-USER, PASSWORD = "robot", "pull-token"  # noqa: S105 - of no server
+USER, PASSWORD = "robot", "pull-token"
 MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 _EXPECTED = "Basic " + b64encode(f"{USER}:{PASSWORD}".encode()).decode()
 

@@ -247,9 +247,8 @@ def find_other_server(server: str | None) -> str | None:
         # A name that is no address is refused where it is asked.
         return address
     own = _find_stack_urls(environ).get("api")
-    plain, _ = _split_user(address)
-    is_own = own is not None and server_origin.parse_origin(plain) == server_origin.parse_origin(own)
-    return None if is_own else address
+    origin = server_origin.parse_origin(_split_user(address)[0])
+    return None if own is not None and server_origin.parse_origin(own) == origin else address
 
 
 def get_owner(planner: PlannerClient) -> dict[str, str]:

@@ -77,7 +77,11 @@ digest that very image, whatever the tag points to by now. */}}
 {{- end }}
 {{- range $field, $value := .Values.settings }}
 - name: {{ $prefix }}{{ $field | snakecase | upper }}
-  value: {{ if eq $field "callbackUrl" }}{{ include "noetl.callbackUrl" $ | quote }}{{ else }}{{ include "noetl.text" $value | quote }}{{ end }}
+  {{- if eq $field "callbackUrl" }}
+  value: {{ include "noetl.callbackUrl" $ | quote }}
+  {{- else }}
+  value: {{ include "noetl.text" $value | quote }}
+  {{- end }}
 {{- end }}
 {{- range $field, $path := .Values.fields }}
 - name: {{ $prefix }}{{ $field | snakecase | upper }}

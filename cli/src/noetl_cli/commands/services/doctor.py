@@ -14,9 +14,7 @@ from noetl_cli.terminal_output import show_spinner
 STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red"}
 
 
-def doctor(
-    *, server: Server = None, directory: Directory = None, as_json: AsJson = False
-) -> None:
+def doctor(*, server: Server = None, directory: Directory = None, as_json: AsJson = False) -> None:
     """Check versions, durability settings, disk, ports, Java and every service.
 
     With a server elsewhere, check what its API tells of it and of the services behind it.

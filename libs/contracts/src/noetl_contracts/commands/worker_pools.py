@@ -74,8 +74,8 @@ class WorkerHeartbeat(Struct, frozen=True, kw_only=True, omit_defaults=True):
     Inputs of what it is offered may be `max_distance` away. `store_waits` of its calls wait for the
     payload store, which is away, for the executions `store_waiting`, 50 at most. `takes_offers` is
     false for a worker of some tenants: an offer may be any tenant's. These are its `tenants`, none
-    where it serves all. `takes_batches` says that it can run commands for several items. Its machine
-    does not grant `missing_walls` around tasks; None: it has tried none yet.
+    where it serves all. `takes_batches` says that it can run commands for several items.
+    `missing_walls` around tasks are not granted by its machine; None: it has tried none yet.
     """
 
     worker_id: WorkerId

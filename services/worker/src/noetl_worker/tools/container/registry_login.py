@@ -1,7 +1,6 @@
 """How a container task signs in at the registry of its image: by a credential of type basic."""
 
 from base64 import b64encode, urlsafe_b64encode
-from typing import Any
 
 from msgspec import Struct
 
@@ -23,20 +22,18 @@ class RegistryLogin(Struct, frozen=True, kw_only=True):
 
     def encode_header(self) -> str:
         """Write `X-Registry-Auth` of Docker's API."""
-        return urlsafe_b64encode(codec.encode_json(self._describe("serveraddress"))).decode()
+        told = {
+            "username": self.username,
+            "password": self.password,
+            "serveraddress": self.server,
+        }
+        return urlsafe_b64encode(codec.encode_json(told)).decode()
 
     def encode_config(self) -> bytes:
         """Write a client's configuration, as a Secret of Kubernetes holds it."""
         pair = b64encode(f"{self.username}:{self.password}".encode()).decode()
         user = {"username": self.username, "password": self.password, "auth": pair}
         return codec.encode_json({"auths": {self.server: user}})
-
-    def _describe(self, server_field: str) -> dict[str, Any]:
-        return {
-            "username": self.username,
-            "password": self.password,
-            server_field: self.server,
-        }
 
 
 def build_login(image: str, credential: Credential) -> RegistryLogin:
