@@ -10,9 +10,9 @@ from tests.support.calls import call_of
 from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.keychain.credential_vault import Credential
 from noetl_worker.tools.container import plan
+from noetl_worker.tools.container.images import build_login, find_registry
 from noetl_worker.tools.container.kubernetes import job as kubernetes_job
 from noetl_worker.tools.container.plan import ContainerLimits
-from noetl_worker.tools.container.registry_login import build_login, find_registry
 from noetl_worker.tools.container.runtime import ContainerSpec
 
 IMAGE = "registry.example:5000/team/tool:1"

@@ -22,9 +22,9 @@ from noetl_worker.tools.container import archive, container_result, plan
 from noetl_worker.tools.container.archive import WorkFile, WorkFiles
 from noetl_worker.tools.container.container_result import OutputTail
 from noetl_worker.tools.container.fields import check_fields, merge_fields
+from noetl_worker.tools.container.images import build_login
 from noetl_worker.tools.container.names import SOURCE
 from noetl_worker.tools.container.plan import ContainerLimits
-from noetl_worker.tools.container.registry_login import build_login
 from noetl_worker.tools.container.runtime import (
     ContainerEnd,
     ContainerRuntime,

@@ -50,7 +50,7 @@ _WAIT_PAUSE_S = 3.0
 _REPLACE_TRIES_MAX = 5
 _REPLACE_PAUSE_S = 1.0
 # What registries answer for images that are not there, or not for everybody.
-_REFUSED_PULL_WORDS = ("denied", "unauthorized")
+_REFUSED_PULL_WORDS = ("denied", "unauthorized", "no basic auth credentials")
 _LASTING_PULL_WORDS = ("not found", "manifest unknown", *_REFUSED_PULL_WORDS)
 _LOGIN_HEADER = "X-Registry-Auth"
 # What runc says when not even the start of a program has room.

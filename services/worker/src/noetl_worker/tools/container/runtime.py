@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.tools.container.archive import WorkFiles
+from noetl_worker.tools.container.images import RegistryLogin
 from noetl_worker.tools.container.names import SOURCE, WORK_FOLDER
-from noetl_worker.tools.container.registry_login import RegistryLogin
 
 _KEY_CHARACTERS = 32
 _MEBIBYTE = 1024 * 1024
