@@ -47,7 +47,7 @@ async def test_a_credential_of_the_task_opens_the_registry(
     outcome = await worker.tools.run(call_of(registry, LOGIN))
     assert outcome.error is None, outcome.error
     assert outcome.data["result"] == [4]
-    assert registry.pulled > 0
+    assert registry.admitted > 0
 
 
 async def test_without_one_the_refusal_says_where_it_goes(
