@@ -76,6 +76,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComposedStack]:
             "NOETL_PROMETHEUS_PORT": str(ports["prometheus"]),
             "NOETL_LANES": "io",
             "NOETL_OTLP_ENDPOINT": "http://collector:4318",
+            "NOETL_SPARK_CODE_ALLOWED": "true",
             "NOETL_SPARK_CORES": "1",
             "NOETL_SPARK_MEMORY": "1g",
         },
