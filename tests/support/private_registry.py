@@ -18,7 +18,7 @@ _EXPECTED = "Basic " + b64encode(f"{USER}:{PASSWORD}".encode()).decode()
 
 
 class PrivateRegistry:
-    """Blobs by digest, and the manifest of every name and tag; counts who was admitted and refused."""
+    """Blobs by digest, and one manifest for all names; counts who was let in and refused."""
 
     def __init__(self, image: str, folder: Path) -> None:
         self.refused = 0
