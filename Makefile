@@ -162,18 +162,24 @@ wheels: setup $(UV) ## Build the wheels into build/wheels; VERSION=1.2.3, else t
 
 # Images need Docker; where no registry is reached, deploy/docker/bases makes what they are built on.
 IMAGES := planner worker projector outbox reaper
+BASES ?=
 .PHONY: images images/bases
 images: setup ## Build the images of the services; IMAGES="planner worker-spark cli" builds these
 	@for image in $(IMAGES); do \
 	  docker build --quiet $(DOCKER_ARGS) --build-arg SERVICE=$$image $(if $(VERSION),--build-arg VERSION=$(VERSION)) \
 	    --build-arg REVISION=$$(git rev-parse HEAD) --tag noetl-$$image --file deploy/docker/Dockerfile .; done
-images/bases: setup ## Make the base images, and those of the servers, on this machine; needs root and debootstrap
-	@PYTHON=$(CURDIR)/$(BIN)/python deploy/docker/bases
+images/bases: setup ## Make the base images, and those of the servers, on this machine; BASES="prometheus collector" these
+	@PYTHON=$(CURDIR)/$(BIN)/python deploy/docker/bases $(BASES)
 
-# Runs by hand, where Docker is: it kills what it starts. `make images` comes before it.
+# Runs by hand, where Docker is: it kills what it starts. `make images` comes before it. The suites of the ports go
+# over servers in containers as they go over those of wheels.
 .PHONY: test/containers
-test/containers: setup ## Try the images and the stack of compose; K=expression narrows
-	@$(PYTEST) tests/integration/containers tests/containers
+test/containers: setup ## Try the images, the ports over servers in containers, and compose; K=expression narrows
+	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/containers.txt
+	@$(PYTEST) -rs tests/integration/containers tests/containers
+ifeq ($(K),)
+	@NOETL_TEST_SERVERS=containers $(PYTEST) -rs tests/conformance -k "not memory and not filesystem"
+endif
 
 # A real Keycloak from Maven Central, 180 MB, over Java 17. Without them the lane skips and says so.
 .PHONY: test/keycloak

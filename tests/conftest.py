@@ -7,15 +7,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from tests.support import lanes
+from tests.support.container_servers import open_nats, open_postgres, open_s3
 from tests.support.java import BRIEF
-from tests.support.servers import (
-    NatsServer,
-    PostgresServer,
-    S3Server,
-    nats_server,
-    postgres_server,
-    s3_server,
-)
+from tests.support.servers import NatsServer, PostgresServer, S3Server
 
 os.environ.update(BRIEF)
 # Services that a test starts let its clients in. Whole stacks do not: clients send a token.
@@ -59,21 +53,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
     """The session's PostgreSQL: share it, and do not stop it."""
-    with postgres_server(tmp_path_factory.mktemp("postgres")) as server:
+    with open_postgres(tmp_path_factory.mktemp("postgres")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """The session's NATS: share it, and do not stop it."""
-    with nats_server(tmp_path_factory.mktemp("nats")) as server:
+    with open_nats(tmp_path_factory.mktemp("nats")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """The session's S3: share it, and do not stop it."""
-    with s3_server(tmp_path_factory.mktemp("s3")) as server:
+    with open_s3(tmp_path_factory.mktemp("s3")) as server:
         yield server
 
 

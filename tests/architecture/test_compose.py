@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tests.support.composed import (
     COMPOSE,
     CONSUMERS,
+    PROFILES,
     ROOT,
     SERVICES,
     make_secrets,
@@ -22,6 +24,7 @@ from tests.support.composed import (
 
 SERVERS = ("postgres", "nats", "s3")
 JOBS = ("secrets", "roles", "migrate", "topology")
+OF_PROFILES = [name for names in PROFILES.values() for name in names]
 SMALL_VOLUME_MB = 1024
 # What decides whether a process may be given more than it has.
 CAPABILITIES_OF_POSTGRES = {"CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"}
@@ -115,12 +118,12 @@ def test_the_token_that_is_printed_is_the_one_that_opens_the_api(tmp_path: Path)
     assert hashlib.sha256(printed.encode()).hexdigest() == opens
 
 
-@pytest.mark.parametrize("service", [*SERVERS, *SERVICES])
+@pytest.mark.parametrize("service", [*SERVERS, *SERVICES, *OF_PROFILES])
 def test_what_is_killed_comes_back(service: str) -> None:
     assert read_services()[service]["restart"] == "unless-stopped"
 
 
-@pytest.mark.parametrize("service", [*SERVERS, *JOBS, *SERVICES])
+@pytest.mark.parametrize("service", [*SERVERS, *JOBS, *SERVICES, "admin", *OF_PROFILES])
 def test_a_container_has_no_right_that_it_does_not_need(service: str) -> None:
     told = read_services()[service]
     assert told["read_only"] is True
@@ -135,9 +138,13 @@ def test_a_container_has_no_right_that_it_does_not_need(service: str) -> None:
     assert "/var/run/docker.sock" not in str(told)
 
 
-def test_only_the_api_is_published_and_on_this_machine_alone() -> None:
+def test_only_what_people_look_at_is_published_and_on_this_machine_alone() -> None:
     published = {name: told["ports"] for name, told in read_services().items() if "ports" in told}
-    assert published == {"planner": ["127.0.0.1:${NOETL_PORT:-8080}:8080"]}
+    assert published == {
+        "planner": ["127.0.0.1:${NOETL_PORT:-8080}:8080"],
+        "prometheus": ["127.0.0.1:${NOETL_PROMETHEUS_PORT:-9091}:9090"],
+        "grafana": ["127.0.0.1:${NOETL_GRAFANA_PORT:-3000}:3000"],
+    }
 
 
 def networks_of(told: dict[str, Any]) -> set[str]:
@@ -149,11 +156,80 @@ def test_no_worker_reaches_the_ledger_and_no_network_of_data_the_world() -> None
     assert networks_of(services["worker"]) == {"bus", "store", "api"}
     assert networks_of(services["outbox"]) == {"ledger", "bus"}
     assert {name for name in services if "ledger" in networks_of(services[name])} == {
-        *("postgres", "roles", "migrate", "planner", "projector", "outbox", "reaper")
+        *("postgres", "roles", "migrate", "planner", "projector", "outbox", "reaper", "admin")
     }
-    text = (COMPOSE / "platform.yaml").read_text()
-    for network in ("ledger", "bus", "store"):
+    text = "".join((COMPOSE / f"{file}.yaml").read_text() for file in ("platform", "spark"))
+    for network in ("ledger", "bus", "store", "spark"):
         assert f"  {network}: {{internal: true}}" in text
+
+
+def test_what_is_of_a_profile_starts_with_it_alone() -> None:
+    services = read_services()
+    told = {name: services[name]["profiles"] for name in services if "profiles" in services[name]}
+    expected = {name: [profile] for profile, names in PROFILES.items() for name in names}
+    assert told == {**expected, "admin": ["admin"]}
+
+
+def test_only_the_cluster_of_spark_reaches_its_master() -> None:
+    services = read_services()
+    inside = {name for name in services if "spark" in networks_of(services[name])}
+    assert inside == set(PROFILES["spark"])
+    assert networks_of(services["spark-master"]) == {"spark"}
+    driver = services["worker-spark"]
+    assert driver["environment"]["NOETL_WORKER_SPARK_MASTER"] == "spark://spark-master:7077"
+    plain = services["worker"]["environment"]
+    assert set(driver["environment"]) - set(plain) == {
+        "NOETL_WORKER_SPARK_MASTER",
+        "NOETL_WORKER_SPARK_CODE_ALLOWED",
+    }
+
+
+def test_prometheus_scrapes_every_service_and_grafana_shows_our_dashboards() -> None:
+    services = read_services()
+    scraped = yaml.safe_load((COMPOSE / "prometheus.yaml").read_text())
+    (job,) = scraped["scrape_configs"]
+    (found,) = job["dns_sd_configs"]
+    assert set(found["names"]) == {*SERVICES, "worker-spark"}
+    for name in found["names"]:
+        assert networks_of(services[name]) & networks_of(services["prometheus"]), name
+        assert services[name]["environment"][f"NOETL_{prefix_of(name)}_HEALTH_PORT"] == "9090"
+    assert found["port"] == 9090
+    mounts = {
+        target: (COMPOSE / source).resolve()
+        for name in ("prometheus", "grafana")
+        for source, target, *_ in (line.split(":") for line in services[name]["volumes"])
+    }
+    assert mounts[scraped["rule_files"][0]] == ROOT / "deploy/observability/alerts.yaml"
+    provider = read_one(mounts["/etc/noetl/provisioning"] / "dashboards/noetl.yaml", "providers")
+    assert mounts[provider["options"]["path"]] == ROOT / "deploy/observability/dashboards"
+    source = read_one(
+        mounts["/etc/noetl/provisioning"] / "datasources/prometheus.yaml", "datasources"
+    )
+    assert source["url"] == "http://prometheus:9090"
+    # Dashboards leave open which source they show: it is this one.
+    assert source["isDefault"] is True
+
+
+def prefix_of(service: str) -> str:
+    return service.removesuffix("-spark").upper()
+
+
+def read_one(path: Path, key: str) -> Any:
+    (only,) = yaml.safe_load(path.read_text())[key]
+    return only
+
+
+def test_every_service_sends_where_the_collector_listens_once_it_is_told() -> None:
+    services = read_services()
+    receiver = yaml.safe_load((COMPOSE / "collector.yaml").read_text())["receivers"]["otlp"]
+    assert receiver["protocols"]["http"]["endpoint"] == "0.0.0.0:4318"
+    assert (
+        "NOETL_OTLP_ENDPOINT=http://collector:4318" in (COMPOSE / "observability.yaml").read_text()
+    )
+    for name in (*SERVICES, "worker-spark"):
+        told = services[name]["environment"][f"NOETL_{prefix_of(name)}_OTLP_ENDPOINT"]
+        assert told == "${NOETL_OTLP_ENDPOINT:-}"
+        assert networks_of(services[name]) & networks_of(services["collector"]), name
 
 
 def test_the_store_has_volumes_on_a_small_disk() -> None:

@@ -286,3 +286,51 @@ def test_images_take_the_clients_of_every_store() -> None:
         for need in project:
             package = re.split(r"[>=<\[]", need)[0]
             assert re.search(rf"^{package}==", pins, re.MULTILINE), f"{name}: {package}"
+
+
+def test_the_install_page_lists_the_keys_of_every_secret() -> None:
+    page = (ROOT / "docs/operations/install.md").read_text()
+    told = {}
+    for name, line in re.findall(r"(?m)^(noetl-[a-z]+) +(.+)$", page):
+        must, _, may = line.partition("?")
+        told[name] = (set(must.split()), set(may.split()))
+    read_by_charts = {}
+    for chart in (*SETTINGS, "platform"):
+        values = read(HELM / chart / "values.yaml")
+        optional = values.get("optionalSecrets", {})
+        keys = set(values["secrets"].values()), set(optional.values())
+        read_by_charts[values["existingSecret"]] = keys
+    assert told == read_by_charts
+    # The admin's Job has the projector's.
+    admin = read(HELM / "platform/values.yaml")["admin"]["existingSecret"]
+    template = (HELM / "platform/templates/admin.yaml").read_text()
+    named = set(re.findall(r"\"((?:postgres|payload)-[a-z-]+)\"", template))
+    assert named <= set.union(*told[admin])
+
+
+def test_the_page_of_sizes_says_what_was_measured() -> None:
+    page = (ROOT / "docs/explanation/performance.md").read_text()
+    proofs = msgspec.json.decode((ROOT / "benchmarks/proofs.json").read_bytes())
+    event_bytes = msgspec.json.decode((ROOT / "benchmarks/load.json").read_bytes())["soak"][
+        "bytes_per_event"
+    ]
+    assert f"An event takes {event_bytes:,} bytes" in page
+    million, slider = proofs["million"], proofs["slider"]
+    assert million["rows"] == 1_000_000
+    frame_rows = million["rows"] // million["frames"]
+    framed = f"{million['events'] * event_bytes / 1e6:.1f} MB"
+    assert re.search(rf"(?m)^frames of {frame_rows:,} +{million['events']:,} +{framed} ", page)
+    events = round(slider["events"] / slider["items"]) * 1_000_000
+    single = f"{events * event_bytes / 1e9:.1f} GB"
+    assert re.search(rf"(?m)^one command each +{events:,} +{single} ", page)
+
+
+def test_every_lane_that_runs_by_hand_has_its_last_run() -> None:
+    page = (ROOT / "docs/operations/lanes.md").read_text()
+    makefile = (ROOT / "Makefile").read_text()
+    dates = dict(re.findall(r"(?m)^make ([a-z/]+) .* (20\d\d-\d\d-\d\d)(?:  .*)?$", page))
+    told = set(dates)
+    assert told == set(re.findall(r"(?m)^make ([a-z/]+) {2,}\S", page))
+    assert {target for target in told if not re.search(rf"(?m)^{target}\b.*:", makefile)} == set()
+    by_hand = {"test/containers", "test/cluster", "test/keycloak", "test/observability"}
+    assert told >= {*by_hand, "load", "soak", "storm", "proof", "longrun"}

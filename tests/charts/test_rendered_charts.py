@@ -29,7 +29,7 @@ FULL: dict[str, dict[str, Any]] = {
         "containers": {"onKubernetes": True},
         "networkPolicy": {"apiServer": [{"ipBlock": {"cidr": "10.0.0.1/32"}}]},
     },
-    "platform": {"prometheusRule": {"enabled": True}},
+    "platform": {"prometheusRule": {"enabled": True}, "admin": {"enabled": True}},
 }
 COMMON: dict[str, Any] = {
     "image": {"registry": "ghcr.io/owner", "tag": "1.2.3"},
@@ -182,12 +182,79 @@ def test_an_image_is_named_as_the_release_publishes_it(folder: Path, chart: str)
     assert tags.endswith(":${{ steps.version.outputs.version }}")
     declared = yaml.safe_load((charts.HELM / chart / "Chart.yaml").read_text())["appVersion"]
     assert re.fullmatch(r"\d+\.\d+\.\d+", declared)
-    name = chart if chart in SERVICES else "reaper"
+    names = {chart} if chart in SERVICES else {"reaper", "cli"}
     for pod in pick_pods(render_chart(folder, chart)):
-        assert pod["containers"][0]["image"] == f"noetl-{name}:{declared}"
+        assert pod["containers"][0]["image"] in {f"noetl-{name}:{declared}" for name in names}
     for pod in pick_pods(render_chart(folder, chart, full_values(chart))):
-        assert pod["containers"][0]["image"] == f"ghcr.io/owner/noetl-{name}:1.2.3"
+        shown = pod["containers"][0]["image"]
+        assert shown in {f"ghcr.io/owner/noetl-{name}:1.2.3" for name in names}
         assert pod["imagePullSecrets"] == [{"name": "registry"}]
+
+
+@each_chart
+def test_a_digest_wins_over_a_tag(folder: Path, chart: str) -> None:
+    digest = f"sha256:{'0' * 64}"
+    image = {"registry": "ghcr.io/owner", "tag": "1.2.3", "digest": digest}
+    name = chart if chart in SERVICES else "reaper"
+    for pod in pick_pods(render_chart(folder, chart, {"image": image})):
+        assert pod["containers"][0]["image"] == f"ghcr.io/owner/noetl-{name}@{digest}"
+
+
+def variables_of(pod: charts.Manifest) -> dict[str, Any]:
+    return {item["name"]: item.get("value") for item in pod["containers"][0]["env"]}
+
+
+def test_answers_go_to_the_planner_of_the_release_or_to_the_one_that_is_named(
+    folder: Path,
+) -> None:
+    whole = pick_pods(render_chart(folder, UMBRELLA))
+    name = "NOETL_WORKER_CALLBACK_URL"
+    (told,) = [variables_of(pod)[name] for pod in whole if name in str(pod)]
+    assert told == "http://demo-planner.runs.svc:8080"
+    own = pick_pods(render_chart(folder, "worker", {"settings": {"callbackUrl": "https://api"}}))
+    assert variables_of(own[0])[name] == "https://api"
+    with pytest.raises(helm_python.HelmError, match=r"settings\.callbackUrl: name the planner"):
+        render_chart(folder, "worker", {"settings": {"callbackUrl": ""}})
+
+
+@pytest.mark.parametrize("may_call_back", [False, True])
+def test_a_container_task_reaches_the_planner_where_it_may_answer(
+    folder: Path, *, may_call_back: bool
+) -> None:
+    values = {
+        "containers": {"onKubernetes": True, "mayCallBack": may_call_back},
+        "networkPolicy": {"apiServer": [{"ipBlock": {"cidr": "10.0.0.1/32"}}]},
+    }
+    (policy,) = [
+        item
+        for item in render_chart(folder, "worker", values)
+        if item["metadata"]["name"].endswith("-tasks-outside")
+    ]
+    planner = find(render_chart(folder, "planner"), "Deployment")
+    labels = planner["spec"]["template"]["metadata"]["labels"]
+    ways = [
+        rule["ports"]
+        for rule in policy["spec"]["egress"]
+        for peer in rule["to"]
+        if (wanted := peer.get("podSelector", {}).get("matchLabels"))
+        and wanted.items() <= labels.items()
+    ]
+    assert ways == ([[{"port": 8080}]] if may_call_back else [])
+
+
+def test_repairs_are_a_pattern_that_never_runs_by_itself(folder: Path) -> None:
+    values = {"admin": {"enabled": True, "payloadUrl": "s3://noetl"}}
+    job = find(render_chart(folder, "platform", values), "CronJob")
+    assert job["spec"]["suspend"] is True
+    pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    assert pod["containers"][0]["args"] == ["projection", "rebuild", "--all"]
+    told = variables_of(pod)
+    assert told["NOETL_PROJECTOR_PAYLOAD_URL"] == "s3://noetl"
+    secret = pod["containers"][0]["env"][
+        [item["name"] for item in pod["containers"][0]["env"]].index("NOETL_PROJECTOR_POSTGRES_DSN")
+    ]["valueFrom"]["secretKeyRef"]
+    assert (secret["name"], secret["optional"]) == ("noetl-projector", False)
+    assert not [one for one in render_chart(folder, "platform") if one["kind"] == "CronJob"]
 
 
 def find(manifests: list[charts.Manifest], kind: str) -> charts.Manifest:

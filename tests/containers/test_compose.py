@@ -150,6 +150,29 @@ def test_a_container_can_change_nothing_but_its_scratch(stack: ComposedStack, se
     assert stack.compose("exec", "-T", service, "sh", "-c", script).strip() == "10001"
 
 
+def test_the_admin_rebuilds_read_models_as_the_projector(stack: ComposedStack) -> None:
+    if obstacle := containers.find_obstacle(images=("noetl-cli",)):
+        pytest.skip(f"{obstacle} IMAGES=cli")
+    execution = run_squares(stack)
+    told = stack.compose("run", "--rm", "-T", "admin", "projection", "rebuild", execution)
+    assert re.search(r"1 of tenant default.* rebuilt, 0 of them had other rows", told), told
+    whole = stack.compose("run", "--rm", "-T", "admin", "projection", "rebuild", "--all")
+    assert re.search(r"[1-9]\d* of tenant default.* rebuilt", whole), whole
+    assert read_total(stack, execution) == SUM
+
+
+def test_the_doctor_of_this_machine_looks_at_the_composed_stack(stack: ComposedStack) -> None:
+    told = msgspec.json.decode(stack.noetl("doctor", "--json"))
+    found = {check["name"]: check for check in told["checks"]}
+    assert told["ok"] is True, told
+    assert {"planner", "outbox", "pool default", "postgres fsync"} <= found.keys()
+    assert [name for name in found if name.startswith("projector-")]
+    # Tasks have run there by now, and every wall stood around them.
+    workers = [check for name, check in found.items() if name.startswith("worker ")]
+    assert workers
+    assert {check["verdict"] for check in workers} == {"ok"}
+
+
 def test_each_container_holds_its_own_passwords_alone(stack: ComposedStack) -> None:
     seen: dict[str, set[str]] = {}
     for service in containers.SERVICES:

@@ -16,6 +16,7 @@ Manifest = dict[str, Any]
 
 # What a chart wants to be told where it is a release of its own.
 BACKLOG_URL = "http://noetl-planner.runs.svc:9090/metrics"
+CALLBACK_URL = "http://noetl-planner.runs.svc:8080"
 
 
 def copy_charts(folder: Path, *, source: Path = HELM) -> Path:
@@ -32,7 +33,14 @@ def render_chart(folder: Path, chart: str, values: Manifest | None = None) -> li
     """Render a chart of such a folder, and parse every document."""
     values = values or {}
     if chart == "worker":
-        values = {**values, "scaling": {"backlogUrl": BACKLOG_URL, **values.get("scaling", {})}}
+        told = {
+            "scaling": {"backlogUrl": BACKLOG_URL},
+            "settings": {"callbackUrl": CALLBACK_URL},
+        }
+        values = {
+            **values,
+            **{part: {**given, **values.get(part, {})} for part, given in told.items()},
+        }
     import helm_python  # noqa: PLC0415 - only the lane of charts installs it
 
     loaded = helm_python.Chart.load(folder / chart)
@@ -47,6 +55,11 @@ def pick_pods(manifests: list[Manifest]) -> list[Manifest]:
         manifest["spec"]["template"]
         for manifest in manifests
         if manifest["kind"] in ("Deployment", "StatefulSet", "Job")
+    ]
+    templates += [
+        manifest["spec"]["jobTemplate"]["spec"]["template"]
+        for manifest in manifests
+        if manifest["kind"] == "CronJob"
     ]
     pods = [manifest for manifest in manifests if manifest["kind"] == "Pod"]
     return [template["spec"] for template in templates + pods]

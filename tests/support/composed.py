@@ -11,12 +11,17 @@ ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "deploy/compose"
 CONSUMERS = ("postgres", "nats", "s3", "jobs")
 SERVICES = ("planner", "worker", "projector", "outbox", "reaper")
+# What starts with a profile alone.
+PROFILES = {
+    "spark": ("spark-master", "spark-worker", "worker-spark"),
+    "observability": ("prometheus", "grafana", "collector"),
+}
 
 
 def read_services() -> dict[str, dict[str, Any]]:
     """Read every service and job, by name; merge keys of YAML are followed."""
     found: dict[str, dict[str, Any]] = {}
-    for file in ("platform", "services"):
+    for file in ("platform", "services", *PROFILES):
         found |= yaml.safe_load((COMPOSE / f"{file}.yaml").read_text())["services"]
     return found
 

@@ -4,6 +4,7 @@ import functools
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ SERVICES = ("planner", "worker", "projector", "outbox", "reaper")
 # What a first start may take, images built and a machine busy with other tests.
 START_S = 180
 COMMAND_S = 240.0
+NOTHING: Mapping[str, str] = {}
 
 
 def find_obstacle(*, images: tuple[str, ...] = (), is_composed: bool = True) -> str:
@@ -59,14 +61,19 @@ def inspect_container(name: str) -> dict[str, Any]:
 class ComposedStack:
     """The stack of compose.yaml under a name of its own, and the command line of this machine."""
 
-    def __init__(self, folder: Path, *, name: str, port: int) -> None:
+    def __init__(
+        self, folder: Path, *, name: str, port: int, environ: Mapping[str, str] = NOTHING
+    ) -> None:
         self.folder = folder
         self.name = name
         self.port = port
+        # Variables that a file .env would hold.
+        self.environ = environ
 
     def compose(self, *arguments: str, **environ: str) -> str:
         """Run a command of compose on the files as they are in the repository."""
-        return run_docker("compose", "-p", self.name, *arguments, **self._environ(), **environ)
+        given = {**self.environ, **environ}
+        return run_docker("compose", "-p", self.name, *arguments, **self._environ(), **given)
 
     def start(self, *services: str) -> None:
         """Start everything, from images that are there, and wait until all are healthy."""

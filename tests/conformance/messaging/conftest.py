@@ -4,13 +4,14 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from tests.support.bus import Bus, jetstream_bus, memory_bus
-from tests.support.servers import NatsServer, nats_server
+from tests.support.container_servers import open_nats
+from tests.support.servers import NatsServer
 
 
 @pytest.fixture(scope="module")
 def own_nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """A server whose streams these tests may remove."""
-    with nats_server(tmp_path_factory.mktemp("nats")) as server:
+    with open_nats(tmp_path_factory.mktemp("nats")) as server:
         yield server
 
 

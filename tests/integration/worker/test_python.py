@@ -15,6 +15,7 @@ from tests.support.polling import eventually
 from tests.support.processes import count_running, make_nap
 from tests.support.working import EXECUTION, ORGANIZATION, Bench, bench, command_of, step_of
 
+from noetl_cli.stack import task_walls
 from noetl_contracts import codec
 from noetl_contracts.errors import summarize_error
 from noetl_contracts.ids import OrganizationId, TenantId
@@ -55,6 +56,14 @@ async def run(
             named=named or {},
         )
     )
+
+
+async def test_a_worker_knows_which_walls_its_tasks_lack_once_one_has_run(worker: Bench) -> None:
+    assert worker.tools.python.find_missing_walls() is None
+    assert (await run(worker, "return 1")).data == 1
+    missing = worker.tools.python.find_missing_walls()
+    assert missing is not None
+    assert set(missing) <= set(task_walls.PURPOSES)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ def build_values(chart: str) -> dict[str, Any]:
         values["settings"]["replicas"] = 1
     if chart == "worker":
         values["scaling"] = {"enabled": False}
+        values["settings"]["callbackUrl"] = "http://noetl-planner:8080"
         values["sharedMemory"] = "256Mi"
     return values
 

@@ -155,12 +155,14 @@ async def test_the_api_lists_workers_by_what_they_last_said(world: ApiWorld) -> 
             running=3,
             capacity=4,
             locality={"node": "n1"},
+            missing_walls=("network",),
         )
     )
     async with AsyncTestClient(create_app(services)) as api:
         (worker,) = (await api.get("/api/workers")).json()["workers"]
     assert (worker["worker_id"], worker["pool"], worker["free"]) == ("w", "gpu", 1)
     assert worker["locality"] == {"node": "n1"}
+    assert worker["missing_walls"] == ["network"]
 
 
 async def test_a_shared_pool_shows_what_waits_of_the_own_organization_alone() -> None:

@@ -236,6 +236,21 @@ def get_server_address(server: str | None) -> str:
     return address.rstrip("/")
 
 
+def find_other_server(server: str | None) -> str | None:
+    """Return the server that is named or chosen, unless it is that of the stack here."""
+    environ = settings.copy_environment()
+    context = contexts.find_current_context(environ)
+    address = server or settings.find_api_url(environ=environ)
+    if address is None and context is not None:
+        address = context.server
+    if address is None or not _is_address(address):
+        # A name that is no address is refused where it is asked.
+        return address
+    own = _find_stack_urls(environ).get("api")
+    origin = server_origin.parse_origin(_split_user(address)[0])
+    return None if own is not None and server_origin.parse_origin(own) == origin else address
+
+
 def get_owner(planner: PlannerClient) -> dict[str, str]:
     """Return whose things are meant, as fields of requests; raises `CliError`.
 

@@ -17,12 +17,36 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ printf "%s-%s" .Release.Name .Values.service | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{/* What the release of a version publishes: ghcr.io/owner/noetl-planner:0.1.0, without the v of its tag. */}}
+{{/* What the release of a version publishes: ghcr.io/owner/noetl-planner:0.1.0, without the v of its tag; with a
+digest that very image, whatever the tag points to by now. */}}
 {{- define "noetl.image" -}}
 {{- $tag := .Values.image.tag | default .Chart.AppVersion -}}
 {{- $name := .Values.image.repository -}}
 {{- with .Values.image.registry }}{{ $name = printf "%s/%s" (trimSuffix "/" .) $name }}{{ end -}}
+{{- if .Values.image.digest -}}
+{{ printf "%s@%s" $name .Values.image.digest | quote }}
+{{- else -}}
 {{ printf "%s:%s" $name $tag | quote }}
+{{- end -}}
+{{- end }}
+
+{{/* The planner of this release, as the chart noetl names it; empty where the release has none of its own. */}}
+{{- define "noetl.ownPlanner" -}}
+{{- if regexMatch "(^|/)noetl/charts/" .Template.BasePath -}}
+{{ printf "%s.%s.svc" (printf "%s-planner" .Release.Name | trunc 63 | trimSuffix "-") .Release.Namespace }}
+{{- end -}}
+{{- end }}
+
+{{/* Where answers to submitted work are sent. A wrong guess would lose them, and nobody would see why. */}}
+{{- define "noetl.callbackUrl" -}}
+{{- $planner := include "noetl.ownPlanner" . -}}
+{{- if .Values.settings.callbackUrl -}}
+{{ .Values.settings.callbackUrl }}
+{{- else if $planner -}}
+{{ printf "http://%s:8080" $planner }}
+{{- else -}}
+{{ required (printf "settings.callbackUrl: name the planner's API, such as http://noetl-planner.%s.svc:8080" .Release.Namespace) "" }}
+{{- end -}}
 {{- end }}
 
 {{/* A number of a million and more that comes from a file or a flag is a float to Helm: it is written whole. */}}
@@ -53,7 +77,11 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 {{- range $field, $value := .Values.settings }}
 - name: {{ $prefix }}{{ $field | snakecase | upper }}
+  {{- if eq $field "callbackUrl" }}
+  value: {{ include "noetl.callbackUrl" $ | quote }}
+  {{- else }}
   value: {{ include "noetl.text" $value | quote }}
+  {{- end }}
 {{- end }}
 {{- range $field, $path := .Values.fields }}
 - name: {{ $prefix }}{{ $field | snakecase | upper }}

@@ -1,7 +1,7 @@
 """The worker's loop: fetches commands, runs each, and releases the rest at shutdown."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -37,6 +37,8 @@ class PresenceAnnouncer(Struct, frozen=True, kw_only=True):
     max_distance: str
     takes_offers: bool = True
     tenants: tuple[str, ...] = ()
+    # Names the walls around tasks that this machine does not grant; None: none was tried yet.
+    find_missing_walls: Callable[[], tuple[str, ...] | None] = lambda: None
 
 
 class Worker:
@@ -157,6 +159,7 @@ class Worker:
             takes_offers=presence_announcer.takes_offers,
             tenants=presence_announcer.tenants,
             takes_batches=True,
+            missing_walls=presence_announcer.find_missing_walls(),
         )
 
     async def _attend_offer(self, offers: OfferIntake, command: Command, data: bytes) -> None:

@@ -180,7 +180,7 @@ async def open_tools(
                 locks=locks,
             ),
             shell=_build_shell_tool(config, scripts, clock, folders),
-            container=await enter(_open_container_tool(config, scripts, mask, clock)),
+            container=await enter(_open_container_tool(config, scripts, mask, vault, clock)),
             nats=await enter(open_nats(vault=vault, sends_traceparent=config.send_traceparent)),
             credential_test=CredentialTool(vault=vault, http=http, clock=clock),
             sparks=sparks,
@@ -278,7 +278,11 @@ def _build_shell_tool(
 
 @asynccontextmanager
 async def _open_container_tool(
-    config: Settings, scripts: ScriptLoader, mask: SecretMask, clock: Clock
+    config: Settings,
+    scripts: ScriptLoader,
+    mask: SecretMask,
+    vault: CredentialVault,
+    clock: Clock,
 ) -> AsyncIterator[ContainerTool]:
     """Hold the tool; while it is open, containers of killed workers are looked for."""
     runtime = wiring.open_container_runtime(config)
@@ -296,6 +300,7 @@ async def _open_container_tool(
             limits=wiring.build_container_limits(config),
             scripts=scripts,
             mask=mask,
+            vault=vault,
             clock=clock,
             owner=owner,
         )

@@ -184,6 +184,7 @@ def _build_announcer(
         max_distance=config.max_distance,
         takes_offers=not config.only_tenants,
         tenants=_list_only_tenants(config),
+        find_missing_walls=adapters.tools.python.find_missing_walls,
     )
 
 

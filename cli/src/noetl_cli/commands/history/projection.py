@@ -168,6 +168,11 @@ class ProjectionRebuild:
 
 CONNECT_S = 10.0
 PAGE_HEADS = 1000
+# Of a projector: who rebuilds writes what it writes, as it.
+_OWN_DSN, _OWN_URL = "NOETL_PROJECTOR_POSTGRES_DSN", "NOETL_PROJECTOR_PAYLOAD_URL"
+_OWN_ACCESS_KEY = "NOETL_PROJECTOR_PAYLOAD_ACCESS_KEY"
+_OWN_SECRET_KEY = "NOETL_PROJECTOR_PAYLOAD_SECRET_KEY"  # noqa: S105 - the name of a variable
+_OWN_SEAL_KEY = "NOETL_PROJECTOR_PAYLOAD_SEAL_KEY"
 
 app = typer.Typer(no_args_is_help=True, help="Rebuild what projectors derive from the ledger.")
 
@@ -197,7 +202,9 @@ def rebuild_projections(  # noqa: PLR0913 - one parameter for each option of the
     ] = SHARD_COUNT_DEFAULT,
     postgres: Annotated[
         str | None,
-        typer.Option("--postgres", help="The database, as projector (default: `up`'s)."),
+        typer.Option(
+            "--postgres", help=f"The database, as projector (default: ${_OWN_DSN}, `up`'s)."
+        ),
     ] = None,
     payloads: Url = None,
     keys: KeyFile = "",
@@ -296,7 +303,20 @@ async def _open_ledger(where: StoreAccess, database: Database) -> AsyncIterator[
 
 
 def _find_stores(directory: Any, *, dsn: str | None, url: str | None, key_file: str) -> StoreAccess:
-    """Find the stores; a database that is named alone has its ledger, and no archive."""
+    """Find the stores; a database that is named alone has its ledger, and no archive.
+
+    Where the variables of a projector are set, as in the admin's container, they name both.
+    """
+    environ = settings.copy_environment()
+    if dsn is None and url is None and directory is None and environ.get(_OWN_DSN):
+        return StoreAccess(
+            dsn=environ[_OWN_DSN],
+            url=environ.get(_OWN_URL, ""),
+            access_key=environ.get(_OWN_ACCESS_KEY) or None,
+            secret_key=environ.get(_OWN_SECRET_KEY) or None,
+            key_file=key_file,
+            environ={**environ, stores.SEAL_KEY: environ.get(_OWN_SEAL_KEY, "")},
+        )
     if dsn is None or url is not None:
         return stores.find_stores(directory, dsn=dsn, url=url, key_file=key_file)
     return StoreAccess(dsn=dsn, url="", access_key=None, secret_key=None, key_file="", environ={})

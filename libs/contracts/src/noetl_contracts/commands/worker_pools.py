@@ -75,6 +75,7 @@ class WorkerHeartbeat(Struct, frozen=True, kw_only=True, omit_defaults=True):
     payload store, which is away, for the executions `store_waiting`, 50 at most. `takes_offers` is
     false for a worker of some tenants: an offer may be any tenant's. These are its `tenants`, none
     where it serves all. `takes_batches` says that it can run commands for several items.
+    `missing_walls` around tasks are not granted by its machine; None: it has tried none yet.
     """
 
     worker_id: WorkerId
@@ -89,6 +90,7 @@ class WorkerHeartbeat(Struct, frozen=True, kw_only=True, omit_defaults=True):
     takes_offers: bool = True
     tenants: tuple[str, ...] = ()
     takes_batches: bool = False
+    missing_walls: tuple[str, ...] | None = None
 
     @property
     def free_capacity(self) -> int:

@@ -12,6 +12,10 @@ from noetl_storage.postgres.database import Database, Transaction
 
 _QUERIES = queries.load_queries("migrate")
 _FILE = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
+_WAY_OUT = (
+    "run `python -m noetl_storage migrate`, which is the job `migrate` of compose and of the chart "
+    "platform"
+)
 
 
 class Migration(Struct, frozen=True, kw_only=True):
@@ -66,14 +70,13 @@ async def verify_schema(database: Database) -> int:
     Steps that a newer release has taken are accepted: old code runs on the new schema.
     """
     if not await database.get_value(_QUERIES["exists"]):
-        raise SchemaMismatch("the database has no schema: run `python -m noetl_storage migrate`")
+        raise SchemaMismatch(f"the database has no schema: {_WAY_OUT}")
     applied = {row["version"]: row for row in await database.fetch_rows(_QUERIES["list_applied"])}
     for step in list_migrations():
         row = applied.get(step.version)
         if row is None:
             raise SchemaMismatch(
-                f"the database lacks step {step.version:04d}_{step.name}: "
-                "run `python -m noetl_storage migrate`"
+                f"the database lacks step {step.version:04d}_{step.name}: {_WAY_OUT}"
             )
         _check_checksum(step, row["checksum"])
     return max(int(version) for version in applied)

@@ -24,6 +24,7 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     """A worker as it last described itself, with what it was offered since.
 
     `store_waits` of its calls wait for the payload store: it is away, and their commands with it.
+    Tasks lack `missing_walls` on its machine; null: none has run there yet.
     """
 
     worker_id: str
@@ -34,6 +35,7 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     capacity: int
     free: int
     store_waits: int
+    missing_walls: list[str] | None
 
 
 class WorkerList(Struct, frozen=True, kw_only=True):
@@ -67,6 +69,7 @@ async def list_workers(services: Services) -> WorkerList:
                 capacity=beat.capacity,
                 free=beat.free_capacity,
                 store_waits=beat.store_waits,
+                missing_walls=None if beat.missing_walls is None else list(beat.missing_walls),
             )
             for beat in beats
         ]

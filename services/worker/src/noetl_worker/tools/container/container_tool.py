@@ -8,18 +8,21 @@ from functools import partial
 from typing import Any
 
 import structlog
+from msgspec import structs
 
 from noetl_chassis.blocking_work import run_in_thread
 from noetl_chassis.clock import Clock
 from noetl_contracts.log_chunks import NOTICE
 from noetl_worker.domain.failures import ToolFailure, build_disk_full_error, build_error
 from noetl_worker.domain.secret_mask import SecretMask
+from noetl_worker.keychain.credential_vault import CredentialVault
 from noetl_worker.payloads.task_timeout import task_timeout
 from noetl_worker.tools.calls.call import Call, Outcome
 from noetl_worker.tools.container import archive, container_result, plan
 from noetl_worker.tools.container.archive import WorkFile, WorkFiles
 from noetl_worker.tools.container.container_result import OutputTail
 from noetl_worker.tools.container.fields import check_fields, merge_fields
+from noetl_worker.tools.container.images import build_login
 from noetl_worker.tools.container.names import SOURCE
 from noetl_worker.tools.container.plan import ContainerLimits
 from noetl_worker.tools.container.runtime import (
@@ -48,6 +51,7 @@ class ContainerTool:
         limits: ContainerLimits,
         scripts: ScriptLoader,
         mask: SecretMask,
+        vault: CredentialVault,
         clock: Clock,
         owner: str,
     ) -> None:
@@ -55,6 +59,8 @@ class ContainerTool:
         self._limits = limits
         self._scripts = scripts
         self._mask = mask
+        # Opens the credential by which an image is fetched.
+        self._vault = vault
         self._clock = clock
         # Whose containers they are, so that others can tell whether this process lives.
         self._owner = owner
@@ -68,7 +74,7 @@ class ContainerTool:
             check_fields(fields)
             runtime = self._get_runtime()
             async with self._free, task_timeout(call.timeout.total):
-                spec = self._build_spec(call, fields)
+                spec = await self._build_spec(call, fields)
                 own_files = await self._load_files(call, fields)
                 files = WorkFiles(folder=await call.task_files.fetch_folder(), own=own_files)
                 return await self._run_container(runtime, call, spec, files, tail)
@@ -92,14 +98,17 @@ class ContainerTool:
             raise ToolFailure(build_error("config", text, source=SOURCE))
         return self._runtime
 
-    def _build_spec(self, call: Call, fields: dict[str, Any]) -> ContainerSpec:
+    async def _build_spec(self, call: Call, fields: dict[str, Any]) -> ContainerSpec:
         now_s = self._clock.now().timestamp()
         spec = plan.build_spec(call, fields, self._limits, owner=self._owner, now_s=now_s)
         plan.check_secrets(spec, self._mask)
         for name in plan.list_unused_fields(fields):
             text = f"field '{name}' has no effect: the step's retry policy tries a task again"
             call.log.add_line(NOTICE, text)
-        return spec
+        if call.auth is None:
+            return spec
+        credential = await self._vault.resolve_auth(call.auth, call.site)
+        return structs.replace(spec, registry=build_login(spec.image, credential))
 
     async def _load_files(self, call: Call, fields: dict[str, Any]) -> tuple[WorkFile, ...]:
         """Load the files that a task itself brings; raises `ToolFailure`."""

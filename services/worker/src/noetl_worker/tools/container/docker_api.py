@@ -83,13 +83,14 @@ class DockerApi:
         query: Mapping[str, str] | None = None,
         body: Any = None,
         seconds: float | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request, and hold its answer; without `seconds` it may take any time.
 
         A body that is no file is sent as JSON.
         """
         is_file = hasattr(body, "read")
-        headers = {"Content-Type": "application/x-tar" if is_file else "application/json"}
+        media_type = "application/x-tar" if is_file else "application/json"
         data = body if is_file or body is None else codec.encode_json(body)
         try:
             async with self._open_session().request(
@@ -97,7 +98,7 @@ class DockerApi:
                 f"{self._base}{self._version}{path}",
                 params=query,
                 data=data,
-                headers=headers,
+                headers={"Content-Type": media_type, **(headers or {})},
                 timeout=aiohttp.ClientTimeout(total=seconds, connect=_ANSWER_S),
             ) as response:
                 if response.status >= ERROR_STATUS:

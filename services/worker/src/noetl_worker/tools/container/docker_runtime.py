@@ -31,6 +31,7 @@ from noetl_worker.tools.container.runtime import (
     ContainerSpec,
     StartedContainer,
     build_evicted_failure,
+    build_login_failure,
     build_memory_failure,
     build_start_failure,
     build_too_large_failure,
@@ -49,7 +50,9 @@ _WAIT_PAUSE_S = 3.0
 _REPLACE_TRIES_MAX = 5
 _REPLACE_PAUSE_S = 1.0
 # What registries answer for images that are not there, or not for everybody.
-_LASTING_PULL_WORDS = ("not found", "manifest unknown", "denied", "unauthorized")
+_REFUSED_PULL_WORDS = ("denied", "unauthorized", "no basic auth credentials")
+_LASTING_PULL_WORDS = ("not found", "manifest unknown", *_REFUSED_PULL_WORDS)
+_LOGIN_HEADER = "X-Registry-Auth"
 # What runc says when not even the start of a program has room.
 _MEMORY_WORD = "oom-killed"
 _KILLED = 137
@@ -227,7 +230,7 @@ class DockerRuntime:
                     await asyncio.sleep(_REPLACE_PAUSE_S)
                 elif refusal.status == NOT_FOUND and not has_pulled:
                     tell(f"image {spec.image} is fetched")
-                    await self._pull_image(spec.image)
+                    await self._pull_image(spec)
                     has_pulled = True
                 else:
                     raise _build_start_failure(refusal, spec) from refusal
@@ -237,22 +240,29 @@ class DockerRuntime:
         text = f"container {spec.name} of an earlier delivery of this attempt cannot be removed"
         raise build_start_failure(text)
 
-    async def _pull_image(self, image: str) -> None:
-        """Fetch an image; raises `ToolFailure`."""
+    async def _pull_image(self, spec: ContainerSpec) -> None:
+        """Fetch an image, as the user of its registry that the task names; raises `ToolFailure`."""
+        image, login = spec.image, spec.registry
         name, tag = _split_tag(image)
+        headers = {_LOGIN_HEADER: login.encode_header()} if login else {}
         query = {"fromImage": name} | ({"tag": tag} if tag else {})
         problem = ""
         try:
-            async with self._api.stream_response("POST", "/images/create", query=query) as response:
+            async with self._api.stream_response(
+                "POST", "/images/create", query=query, headers=headers
+            ) as response:
                 async for line in response.content:
                     problem = _find_pull_problem(line) or problem
         except DockerRefusal as refusal:
             problem = refusal.message
+        if problem and login and any(word in problem.lower() for word in _REFUSED_PULL_WORDS):
+            raise build_login_failure(image, login, problem)
         if problem:
             is_lasting = any(word in problem.lower() for word in _LASTING_PULL_WORDS)
             text = (
-                f"image {image} cannot be fetched: {problem}; check its name and tag, or put it on "
-                "the machine with `docker pull` or `docker build`"
+                f"image {image} cannot be fetched: {problem}; check its name and tag, name a "
+                "credential of its registry in 'auth', or put it on the machine with `docker pull` "
+                "or `docker build`"
             )
             raise build_start_failure(text, is_lasting=is_lasting)
 

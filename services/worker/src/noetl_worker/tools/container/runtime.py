@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.tools.container.archive import WorkFiles
+from noetl_worker.tools.container.images import RegistryLogin
 from noetl_worker.tools.container.names import SOURCE, WORK_FOLDER
 
 _KEY_CHARACTERS = 32
@@ -26,7 +27,8 @@ class ContainerSpec(Struct, frozen=True, kw_only=True):
     """One container, checked; `attempt_key` is the same when the attempt is delivered again.
 
     `labels` say for people where it belongs. `deadline_s` is when it has ended in any case, in
-    seconds since 1970. `user` is `uid:gid`; empty: the image's own.
+    seconds since 1970. `user` is `uid:gid`; empty: the image's own. `registry` is by whom the image
+    is fetched; None: by nobody in particular.
     """
 
     image: str
@@ -43,6 +45,7 @@ class ContainerSpec(Struct, frozen=True, kw_only=True):
     user: str
     service_account: str = ""
     ttl_s: int = 300
+    registry: RegistryLogin | None = None
 
     @property
     def name(self) -> str:
@@ -127,6 +130,15 @@ def build_start_failure(text: str, *, is_lasting: bool = False) -> ToolFailure:
     return ToolFailure(
         build_error("container_start", text, source=SOURCE, retryable=not is_lasting)
     )
+
+
+def build_login_failure(image: str, login: RegistryLogin, problem: str) -> ToolFailure:
+    """Say that a registry refused the credential of a task, which may be replaced meanwhile."""
+    text = (
+        f"image {image} cannot be fetched from {login.server}: it refuses user "
+        f"{login.username!r:.80} of the credential in 'auth': {problem}"
+    )
+    return ToolFailure(build_error("auth", text, source=SOURCE))
 
 
 def build_evicted_failure(text: str) -> ToolFailure:

@@ -86,7 +86,7 @@ class PythonTool:
         self._free = asyncio.Semaphore(limits.processes_max)
         self._idle: list[PythonChild] = []
         self._count = 0
-        self._has_warned = False
+        self._missing_walls: tuple[str, ...] | None = None
 
     async def run(self, call: Call) -> Outcome:
         """Run a task's code."""
@@ -238,9 +238,13 @@ class PythonTool:
 
     def _warn_of_missing_walls(self, missing_walls: dict[str, str]) -> None:
         """Say once which walls around user code this system does not grant, and why."""
-        if missing_walls and not self._has_warned:
-            self._has_warned = True
+        if missing_walls and not self._missing_walls:
             log.warning("python tasks are only partly isolated", lacking=missing_walls)
+        self._missing_walls = tuple(missing_walls)
+
+    def find_missing_walls(self) -> tuple[str, ...] | None:
+        """Name the walls that tasks lack here; None until one has run."""
+        return self._missing_walls
 
     def _dismiss_child(self, child: PythonChild) -> None:
         self._count -= 1

@@ -69,6 +69,25 @@ def build_secret(spec: ContainerSpec, files: Iterable[WorkFile], job: Any) -> di
             f"{FILES_BYTES_MAX:,} bytes together: let it fetch the data itself"
         )
         raise ToolFailure(build_error("payload_too_large", text, source=SOURCE))
+    encoded = {key: b64encode(value).decode() for key, value in data.items()}
+    return {**_describe_secret(spec, job, spec.name), "data": encoded}
+
+
+def build_pull_secret(spec: ContainerSpec, job: Any) -> dict[str, Any] | None:
+    """Describe what the image is fetched with; None where the task names nothing."""
+    if spec.registry is None:
+        return None
+    secret = _describe_secret(spec, job, _name_pull_secret(spec))
+    data = {".dockerconfigjson": b64encode(spec.registry.encode_config()).decode()}
+    return {**secret, "type": "kubernetes.io/dockerconfigjson", "data": data}
+
+
+def _name_pull_secret(spec: ContainerSpec) -> str:
+    return f"{spec.name}-pull"
+
+
+def _describe_secret(spec: ContainerSpec, job: Any, name: str) -> dict[str, Any]:
+    """Describe a Secret that goes with its Job."""
     owner = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -79,9 +98,8 @@ def build_secret(spec: ContainerSpec, files: Iterable[WorkFile], job: Any) -> di
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": spec.name, "labels": build_labels(spec), "ownerReferences": [owner]},
+        "metadata": {"name": name, "labels": build_labels(spec), "ownerReferences": [owner]},
         "immutable": True,
-        "data": {key: b64encode(value).decode() for key, value in data.items()},
     }
 
 
@@ -122,6 +140,8 @@ def _build_pod(spec: ContainerSpec, files: list[WorkFile]) -> dict[str, Any]:
     if not files:
         # A volume without items would show the variables as files.
         pod["volumes"].pop()
+    if spec.registry:
+        pod["imagePullSecrets"] = [{"name": _name_pull_secret(spec)}]
     if spec.service_account:
         pod["serviceAccountName"] = spec.service_account
     return pod

@@ -71,6 +71,8 @@ class KubernetesRuntime:
         try:
             secret = kubernetes_job.build_secret(spec, own_files, job)
             await self._create_secret(secret)
+            if pull_secret := kubernetes_job.build_pull_secret(spec, job):
+                await self._create_secret(pull_secret)
             path = f"jobs/{spec.name}"
             await self._send_request("PATCH", path, body={"spec": {"suspend": False}})
             pod = await self._wait_for_start(spec, uid, tell)
