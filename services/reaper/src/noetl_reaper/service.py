@@ -17,6 +17,7 @@ from noetl_messaging.streams import topology
 from noetl_messaging.streams.ports import DeadLetters, Hints, QueueSnapshot, Streams
 from noetl_reaper import domain
 from noetl_reaper.domain import QueueState, SuspectKey
+from noetl_reaper.sweeps import report_spans
 from noetl_storage.ports.ledger_ports import Instances, LedgerReader, Projections, Requests
 
 ROLE = "reaper"
@@ -145,9 +146,7 @@ class Reaper:
             if domain.build_suspect_key(overdue_command) not in self._reported
         ]
         for command in unreported:
-            await self._tables.requests.submit_request(
-                domain.build_lost_request(command, self._policy)
-            )
+            await self._report_lost(command)
             log.warning(
                 "command lost",
                 execution_id=command.execution_id,
@@ -158,6 +157,13 @@ class Reaper:
             await pass_failpoint(Failpoint.REAPER_REPORTED)
         self._reported = {domain.build_suspect_key(command) for command in lost}
         await self._count_sent_requests(len(unreported), names.LEASES_EXPIRED)
+
+    async def _report_lost(self, command: OverdueCommand) -> None:
+        parent = await report_spans.find_execution_trace(self._tables.ledger, command.execution_id)
+        with report_spans.open_report_span(command, parent) as traceparent:
+            await self._tables.requests.submit_request(
+                domain.build_lost_request(command, self._policy, traceparent=traceparent)
+            )
 
     async def redrive_requests(self) -> None:
         """Send requests again that no planner has settled."""

@@ -15,7 +15,7 @@ from noetl_contracts.events.command_events import (
 from noetl_contracts.events.frame_events import FrameAbandoned, FrameCommitRejected
 from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.requests import facts
-from noetl_contracts.requests.facts import ExecutionRequested, FactBatch
+from noetl_contracts.requests.facts import CommandLost, ExecutionRequested, FactBatch
 from noetl_planner.facts.fact_intake import ExecutionWork
 from noetl_replay.state import ExecutionState
 
@@ -93,12 +93,12 @@ def _belongs_to_execution(batch: FactBatch) -> bool:
     """Tell whether facts are of the execution's own trace.
 
     What somebody asks of an execution that goes on, such as a message to it, has a trace of its
-    own; a request to run a playbook begins the execution's.
+    own; a request to run a playbook begins the execution's, and a report of a loss goes on in it.
     """
     if batch.traceparent is None:
         return False
     return batch.request_id is None or any(
-        isinstance(fact, ExecutionRequested) for fact in batch.facts
+        isinstance(fact, ExecutionRequested | CommandLost) for fact in batch.facts
     )
 
 
