@@ -97,6 +97,9 @@ SERIES = {
     "spark": Series(
         about="Spark tasks beside Spark alone", alone=spark_overheads.measure, is_usual=False
     ),
+    "telemetry": Series(
+        about="an idle stack, watched and not", alone=telemetry.measure, is_usual=False
+    ),
     "w1": Series(about="one step", on_stack=lambda stack, _, __: latency.single(stack)),
     "answering": Series(
         about="one step beside the same exchange with no engine",

@@ -1,17 +1,20 @@
 """What the services of a stack show to Prometheus."""
 
+import re
+from pathlib import Path
+
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from tests.support.asking import http
 from tests.support.stack import Stack
 
+TELEMETRY_PAGE = Path(__file__).parents[2] / "docs/operations/telemetry.md"
 SERVICES = ("planner", "worker", "outbox", "projector", "reaper")
 
 
 def get_metrics_url(stack: Stack, process: str) -> str:
     """Return the address that Prometheus scrapes of a process, such as `planner-1`."""
-    ready_url = str(stack.state["processes"][process]["health_url"])
-    return f"{ready_url.rpartition('/')[0]}/metrics"
+    return f"{stack.state['processes'][process]['health_url']}/metrics"
 
 
 def scrape_process(stack: Stack, process: str) -> list[Metric]:
@@ -28,3 +31,15 @@ def count_samples(stack: Stack, process: str, name: str, **labels: str) -> float
         for sample in metric.samples
         if sample.name == name and labels.items() <= sample.labels.items()
     )
+
+
+def read_metrics_table() -> dict[str, set[str]]:
+    """Return the metrics of the table in `docs/operations/telemetry.md` with their services."""
+    table = TELEMETRY_PAGE.read_text("utf-8").partition("| name in the design |")[2]
+    services_by_metric = {}
+    for line in table.partition("\n\n")[0].splitlines()[2:]:
+        _, metrics, services = (cell.strip() for cell in line.strip("|").split("|"))
+        named = set(SERVICES) if services == "all" else set(services.split(", "))
+        for metric in re.findall(r"`([a-z_]+)`", metrics):
+            services_by_metric[metric] = named
+    return services_by_metric

@@ -47,7 +47,7 @@ class ReaperTables(Struct, frozen=True, kw_only=True):
 
 
 # Gauges that the leader alone measures: a former leader has only old values of them.
-LEADERS_GAUGES = (names.DLQ_MESSAGES, names.COMMAND_BACKLOG)
+LEADERS_GAUGES = (names.DLQ_MESSAGES, names.COMMAND_BACKLOG, names.BACKLOG_DETAIL)
 
 
 class Reaper:

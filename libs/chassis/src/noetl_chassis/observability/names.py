@@ -67,9 +67,38 @@ METHOD = "method"
 ROUTE = "route"
 STATUS = "status"
 KIND = "kind"
+DATABASE = "database"
+TENANT = "tenant"
+ORGANIZATION = "organization"
+STAGE_KIND = "stage_kind"
+CLUSTER = "cluster"
+REGION = "region"
+ZONE = "zone"
+NODE = "node"
 
 # Every process.
 BUILD_INFO = _declare_gauge("noetl_build_info", "1", "Always 1; says what runs.", SERVICE, VERSION)
+PLACE_INFO = _declare_gauge(
+    "noetl_place_info",
+    "1",
+    "Always 1; says where a planner or a worker runs.",
+    CLUSTER,
+    REGION,
+    ZONE,
+    NODE,
+)
+CONNECTIONS_PEAK = _declare_gauge(
+    "noetl_postgres_connections_peak",
+    "{connection}",
+    "Most connections to PostgreSQL in use at once within the last one to two minutes.",
+    DATABASE,
+)
+CONNECTION_WAITERS_PEAK = _declare_gauge(
+    "noetl_postgres_waiters_peak",
+    "{caller}",
+    "Most callers that waited for a connection at once within the last one to two minutes.",
+    DATABASE,
+)
 FAILPOINTS_REACHED = _declare_counter(
     "noetl_failpoints_reached_total", "{passing}", "Passings of armed failpoints.", POINT
 )
@@ -318,6 +347,15 @@ FRAME_BACKLOG = _declare_gauge(
     "Commands and frames that wait for a worker or are with one, as each planner counts them.",
     POOL,
     LANE,
+)
+BACKLOG_DETAIL = _declare_gauge(
+    "noetl_frame_backlog_detail",
+    "{command}",
+    "Commands and frames that wait or run, as projected, of the tenants with most of them.",
+    TENANT,
+    ORGANIZATION,
+    STAGE_KIND,
+    STATUS,
 )
 TOPOLOGY_REPAIRED = _declare_counter(
     "noetl_topology_repaired_total", "{item}", "Streams and consumers that were made again."
