@@ -26,6 +26,7 @@ from tests.bench import (
     references,
     retiring,
     spark_overheads,
+    telemetry,
     tiers,
     unaided,
     waves,

@@ -7,14 +7,13 @@ from msgspec import Struct
 
 from noetl_contracts import codec
 from noetl_contracts.commands.command_work import Command
+from noetl_contracts.events.command_events import LEASE_EXPIRED, WORKER_LOST
 from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.ledger.records import REAPER_REQUEST, OverdueCommand, Request
 from noetl_contracts.requests.facts import STALLED, CommandLost, Fact, FactBatch, TimerDue
 from noetl_contracts.status import CommandStatus
 
-LEASE_EXPIRED = "lease_expired"
-WORKER_LOST = "worker_lost"
 REQUEST_KIND = REAPER_REQUEST
 # A planner that was handed nothing for this long, though facts wait, is not there.
 HEARD_S = 5.0

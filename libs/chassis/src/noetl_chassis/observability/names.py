@@ -169,7 +169,7 @@ REQUEST_DURATION = _declare_histogram(
 WORK_LOST = _declare_counter(
     "noetl_work_lost_total",
     "{attempt}",
-    "Attempts given to another worker because their own fell silent, however it was noticed.",
+    "Attempts that were lost with their worker or its lease, however it was noticed.",
     KIND,
 )
 EVENT_RESULT_BYTES = _declare_histogram(
