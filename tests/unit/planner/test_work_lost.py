@@ -98,9 +98,9 @@ def test_a_command_that_a_worker_gives_back_is_no_loss() -> None:
 
 
 def test_a_frame_that_runs_again_since_its_body_failed_is_no_loss() -> None:
-    harness, command = begin_command(
-        LOOP.replace("mode: chunked", "mode: fanout, frame: {max_attempts: 3}").replace(
-            "chunk_size", "partitions"
-        )
-    )
+    fanout = "mode: fanout, fanout: {partitions: 1, max_shard_retries: 1}"
+    harness, command = begin_command(LOOP.replace("mode: chunked, chunk_size: 3", fanout))
     assert tell_and_count(harness, frame_failed(command)) == (0, 0)
+    harness.wait(60)
+    assert tell_and_count(harness, facts.TimerDue()) == (0, 0)
+    assert {"frame.abandoned", "command.reissued"} <= set(harness.types())

@@ -105,6 +105,12 @@ FAILPOINTS_REACHED = _declare_counter(
 LOOP_FAILURES = _declare_counter(
     "noetl_loop_failures_total", "{turn}", "Turns of a loop that ended in an error.", LOOP, ERROR
 )
+LOOP_FAILURES_IN_ROW = _declare_gauge(
+    "noetl_loop_failures_in_row",
+    "{turn}",
+    "Turns of a loop that ended in an error since its last good one.",
+    LOOP,
+)
 LOOP_DURATION = _declare_histogram(
     "noetl_loop_turn_duration_seconds", "s", "How long one turn of a loop took.", LOOP
 )
