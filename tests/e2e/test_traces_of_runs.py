@@ -2,7 +2,6 @@
 
 import secrets
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,7 +82,9 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traced]:
     folder = tmp_path_factory.mktemp("traced")
     with otlp.collecting() as collector, tool_site.serving() as site:
         place = f"127.0.0.1:{site.server_address[1]}"
-        settings = [f"{service.upper()}_OTLP_ENDPOINT={collector.url}" for service in metrics.SERVICES]
+        settings = [
+            f"{service.upper()}_OTLP_ENDPOINT={collector.url}" for service in metrics.SERVICES
+        ]
         settings.append(f"WORKER_HTTP_ALLOW={place}")
         options = ["--workers", "1", "--no-s3"]
         options += [word for setting in settings for word in ("--set", setting)]
@@ -155,7 +156,5 @@ def test_a_killed_worker_leaves_the_trace_in_one(traced: Traced) -> None:
     assert sent.span_id in {link.span_id for link in reissue.links}
     (again,) = traced.list_spans(trace_id, "worker command", service="worker")
     assert again.parent_span_id == reissue.span_id
-    lost = metrics.count_samples(
-        traced.stack, "planner-1", "noetl_work_lost_total", kind="command"
-    )
+    lost = metrics.count_samples(traced.stack, "planner-1", "noetl_work_lost_total", kind="command")
     assert lost >= 1, "the alert on expired leases counts what the reaper found"

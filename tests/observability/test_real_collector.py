@@ -92,9 +92,7 @@ def read_spans(folder: Path) -> list[tuple[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def stack(
-    collector: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Stack]:
+def stack(collector: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A stack of which every service sends everything to the collector."""
     options = ["--workers", "1", "--no-s3"]
     for service in metrics.SERVICES:

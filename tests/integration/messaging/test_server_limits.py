@@ -21,6 +21,7 @@ DECLARED = topology.declare_topology(shard_count=2)
 STREAMS = len(DECLARED.streams)
 STORE_MIB = sum(spec.bytes_max for spec in DECLARED.streams) // (1024 * 1024)
 LARGEST_MIB = max(spec.bytes_max for spec in DECLARED.streams) // (1024 * 1024)
+USER = "{ user: app, password: app }"
 UNSETTLED = max(consumer.ack_pending_max for consumer in DECLARED.consumers)
 
 
@@ -32,7 +33,7 @@ def limited_server(folder: Path, limits: str) -> Iterator[str]:
     config.write_text(
         f'listen: "127.0.0.1:{port}"\n'
         f'jetstream {{ store_dir: "{folder / "store"}" }}\n'
-        f"accounts {{ APP: {{ jetstream: {limits}, users: [ {{ user: app, password: app }} ] }} }}\n",
+        f"accounts {{ APP: {{ jetstream: {limits}, users: [ {USER} ] }} }}\n",
         "utf-8",
     )
     with (folder / "nats.log").open("wb") as log:

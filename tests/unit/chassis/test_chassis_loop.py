@@ -49,7 +49,9 @@ async def test_failures_in_a_row_are_shown_until_a_turn_is_good_or_the_loop_ends
         shown.append(read_failures("shown"))
         return await steps()
 
-    steps = Steps(1, Retryable("later"), ValueError("bug"), 1, Retryable("later"), ValueError("bug"))
+    steps = Steps(
+        1, Retryable("later"), ValueError("bug"), 1, Retryable("later"), ValueError("bug")
+    )
     async with asyncio.timeout(60):
         await loop.run_every(0.001, look, stop=steps.stop, name="shown", retry_pauses=QUICK)
     assert shown == [0, 0, 1, 2, 0, 1]

@@ -9,8 +9,8 @@ from noetl_chassis.failpoints import Failpoint, pass_failpoint
 from noetl_chassis.loop import LoopHealth, run_every, run_while_busy
 from noetl_chassis.observability import instruments, names, tracing
 from noetl_contracts import subjects
-from noetl_contracts.message_origin import find_traceparent
 from noetl_contracts.ledger.records import OutboxRow
+from noetl_contracts.message_origin import find_traceparent
 from noetl_messaging.streams.errors import MessagingUnavailable
 from noetl_messaging.streams.ports import MESSAGE_BYTES_MAX, Hints, Message, Publisher
 from noetl_outbox import domain

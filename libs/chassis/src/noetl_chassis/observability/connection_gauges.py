@@ -31,9 +31,7 @@ class Peaks(Protocol):
 def show_connection_peaks(peaks: Peaks, *, database: str) -> None:
     """Show the marks at each scrape from now on."""
     labels = {names.DATABASE: database}
-    instruments.read_gauge_from(
-        names.CONNECTIONS_PEAK, peaks.in_use.read_highest, labels=labels
-    )
+    instruments.read_gauge_from(names.CONNECTIONS_PEAK, peaks.in_use.read_highest, labels=labels)
     instruments.read_gauge_from(
         names.CONNECTION_WAITERS_PEAK, peaks.waiting.read_highest, labels=labels
     )

@@ -142,9 +142,7 @@ class _Gauge:
         """Put another value in the place of the latest of these labels."""
         self._values[tuple(labels.items()) if labels else ()] = value
 
-    def add_source(
-        self, read_value: Callable[[], float], labels: Mapping[str, str] | None
-    ) -> None:
+    def add_source(self, read_value: Callable[[], float], labels: Mapping[str, str] | None) -> None:
         """Ask for the value of these labels when it is read."""
         self._sources[tuple(labels.items()) if labels else ()] = read_value
 

@@ -64,9 +64,7 @@ _LABELLED: dict[str, tuple[tuple[Metric, dict[str, tuple[str, ...]]], ...]] = {
             {names.OUTCOME: ("published", "released", "postponed", "too_large")},
         ),
     ),
-    "projector": (
-        (names.LINEAGE_DELIVERIES, {names.OUTCOME: ("delivered", "refused", "failed")}),
-    ),
+    "projector": ((names.LINEAGE_DELIVERIES, {names.OUTCOME: ("delivered", "refused", "failed")}),),
     "reaper": (
         (names.PAYLOADS_COLLECTED, {names.OUTCOME: ("shelved", "restored", "purged", "named")}),
     ),

@@ -11,9 +11,7 @@ from noetl_storage.ports.ledger_ports import LedgerReader
 
 
 @contextmanager
-def open_report_span(
-    command: Command | OverdueCommand, parent: str | None
-) -> Iterator[str | None]:
+def open_report_span(command: Command | OverdueCommand, parent: str | None) -> Iterator[str | None]:
     """Time a report as a part of `parent`, linked to the sweep; gives its `traceparent`."""
     with tracing.start_span(
         names.SPAN_REPORT,

@@ -114,7 +114,9 @@ class CommandHost:
             return
         if delivery.delivery_count > 1:
             # The worker that had it may still run it: only a new attempt may run it here.
-            await self._publish_fact(command, build_lost(command, command_events.REDELIVERED), key="lost")
+            await self._publish_fact(
+                command, build_lost(command, command_events.REDELIVERED), key="lost"
+            )
             await delivery.ack()
             return
         if command.execution_id in self._lane.cancelled_executions:
@@ -217,7 +219,9 @@ class CommandHost:
         try:
             with hold.extend_when_lasting(start_attendants):
                 if not await _run_to_end(command, services, reporter, hold):
-                    reporter.report_facts(build_lost(command, command_events.RELEASED, is_release=True))
+                    reporter.report_facts(
+                        build_lost(command, command_events.RELEASED, is_release=True)
+                    )
                 await services.journal.flush_lines()
                 await self._flush_facts(command, services, reporter)
         except asyncio.CancelledError:
