@@ -57,6 +57,7 @@ def test_every_page_is_fetched_once_and_every_witness_agrees(
 
 def test_services_show_the_metrics_of_the_docs(stack: Stack, served: Fixture) -> None:
     pft.start(stack, served, facilities=1, patients=20).wait(RUN_S)
+    metrics.run_rows_between_steps(stack)
     shown = {
         service: {
             sample.name

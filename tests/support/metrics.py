@@ -1,6 +1,7 @@
 """What the services of a stack show to Prometheus."""
 
 import re
+import secrets
 from pathlib import Path
 
 from prometheus_client import Metric
@@ -43,3 +44,38 @@ def read_metrics_table() -> dict[str, set[str]]:
         for metric in re.findall(r"`([a-z_]+)`", metrics):
             services_by_metric[metric] = named
     return services_by_metric
+
+
+# PFT keeps its rows in a database; these go from step to step through the payload store.
+ROWS_BETWEEN_STEPS = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: rows_between_steps, path: tests/rows_between_steps}
+workflow:
+  - step: make
+    tool:
+      kind: python
+      input: {salt: "{{ workload.salt }}"}
+      code: "def main(salt):\\n    return [{'n': n, 'text': salt} for n in range(4000)]"
+    next: each
+  - step: each
+    loop:
+      in: "{{ make }}"
+      iterator: row
+      spec: {mode: chunked, chunk_size: 1000, max_in_flight: 2}
+    tool: {kind: noop}
+"""
+
+
+def run_rows_between_steps(stack: Stack) -> None:
+    """Run a playbook whose results workers write to the payload store and read from it.
+
+    No worker has them in its memory from a run before.
+    """
+    answer = http.post(
+        f"{stack.url('api')}/api/execute",
+        json={"content": ROWS_BETWEEN_STEPS, "workload": {"salt": secrets.token_hex(16)}},
+        headers={"Prefer": "wait=60"},
+        timeout=120,
+    ).json()
+    assert answer["status"] == "COMPLETED", answer

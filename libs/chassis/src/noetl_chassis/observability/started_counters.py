@@ -1,4 +1,4 @@
-"""The counters that a service shows from its start, at zero.
+"""The counters, and gauges of trouble, that a service shows from its start, at zero.
 
 `rate` and `increase` compare two samples of one series. A counter that first appears at 5 has not
 risen for them, so that the alert on it would miss the first burst.
@@ -71,8 +71,17 @@ _LABELLED: dict[str, tuple[tuple[Metric, dict[str, tuple[str, ...]]], ...]] = {
 }
 
 
+# Gauges that are else set when there is trouble.
+_GAUGES: dict[str, tuple[Metric, ...]] = {
+    "worker": (names.STORE_WAITS,),
+    "projector": (names.PROJECTOR_POISONED, names.PROJECTOR_BEHIND),
+}
+
+
 def begin_counters(service: str) -> None:
     """Show at zero what this service counts."""
+    for metric in _GAUGES.get(service, ()):
+        instruments.set_gauge(metric, 0)
     for metric in _PLAIN.get(service, ()):
         instruments.begin_counter(metric)
     for metric, labels in _list_labelled_counters(service):
