@@ -46,7 +46,8 @@ def read_metrics_table() -> dict[str, set[str]]:
     return services_by_metric
 
 
-# PFT keeps its rows in a database; these go from step to step through the payload store.
+# PFT keeps its rows in a database; these go from step to step through the payload store. Of so many
+# results one at least is measured, as one in sixteen is.
 ROWS_BETWEEN_STEPS = """\
 apiVersion: noetl.io/v2
 kind: Playbook
@@ -63,6 +64,10 @@ workflow:
       in: "{{ make }}"
       iterator: row
       spec: {mode: chunked, chunk_size: 1000, max_in_flight: 2}
+    tool: {kind: noop}
+    next: items
+  - step: items
+    loop: {in: "{{ range(250) | list }}", iterator: n, spec: {mode: parallel, max_in_flight: 50}}
     tool: {kind: noop}
 """
 
