@@ -4,7 +4,7 @@ from opentelemetry.metrics import CallbackOptions
 
 from noetl_chassis.observability import instruments, names
 from noetl_chassis.observability.connection_gauges import show_connection_peaks
-from noetl_storage.connection_peaks import WINDOW_S, ConnectionPeaks, HighWaterMark
+from noetl_storage.process.connection_peaks import WINDOW_S, ConnectionPeaks, HighWaterMark
 
 
 class Seconds:

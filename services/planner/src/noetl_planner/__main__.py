@@ -6,7 +6,6 @@ from functools import partial
 from noetl_chassis import lifecycle
 from noetl_chassis.clock import SystemClock
 from noetl_chassis.observability import tracing
-from noetl_chassis.observability.connection_gauges import LEDGER, show_connection_peaks
 from noetl_messaging.jetstream.connection import ConnectionTimeouts, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
@@ -53,7 +52,6 @@ async def run_service(config: settings.Settings) -> None:
         process = await enter(lifecycle.open_process(config, service="planner"))
         process.health.expect_start("api", "the API is not listening yet")
         database = await enter(wiring.open_ledger(config, name=process.instance))
-        show_connection_peaks(database.peaks, database=LEDGER)
         await migrate.verify_schema(database)
         opening = open_connection(config.nats_url, name="planner", waits=waits, hears_itself=False)
         bus = await enter(opening)

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from noetl_contracts import codec
-from noetl_storage.connection_peaks import ConnectionPeaks
 from noetl_storage.ports.errors import StorageMisconfigured, StorageUnavailable
 from noetl_storage.postgres import error_translation, queries
+from noetl_storage.process.connection_peaks import ConnectionPeaks
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy

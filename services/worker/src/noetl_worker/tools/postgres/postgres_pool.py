@@ -16,7 +16,7 @@ import structlog
 from msgspec import Struct
 
 from noetl_contracts.errors import ErrorObject
-from noetl_storage.connection_peaks import ConnectionPeaks
+from noetl_storage.process.connection_peaks import ConnectionPeaks
 from noetl_worker.domain import postgres_connection
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.keychain.credential_vault import Credential

@@ -10,7 +10,7 @@ import asyncpg
 from msgspec import structs
 
 from noetl_contracts.errors import ErrorObject
-from noetl_storage.connection_peaks import ConnectionPeaks
+from noetl_storage.process.connection_peaks import ConnectionPeaks
 from noetl_worker.domain.failures import (
     ToolFailure,
     build_error,

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from time import monotonic
 
-# A mark covers the window that runs and the one before it: whoever looks each minute misses none.
+# A mark covers the window that runs and the one before it: a look each minute misses none.
 WINDOW_S = 60.0
 
 
