@@ -7,7 +7,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from tests.support import pft
+from tests.support import metrics, pft
 from tests.support.parity import assert_parity
 from tests.support.pft import Fixture
 from tests.support.stack import Stack, running_stack
@@ -53,6 +53,27 @@ def test_every_page_is_fetched_once_and_every_witness_agrees(
     run.wait(RUN_S)
     run.verify()
     assert_parity(stack, run.execution_id)
+
+
+def test_services_show_the_metrics_of_the_docs(stack: Stack, served: Fixture) -> None:
+    pft.start(stack, served, facilities=1, patients=20).wait(RUN_S)
+    metrics.run_rows_between_steps(stack)
+    shown = {
+        service: {
+            sample.name
+            for process in stack.names(service)
+            for metric in metrics.scrape_process(stack, process)
+            for sample in metric.samples
+        }
+        for service in metrics.SERVICES
+    }
+    missing = [
+        (metric, service)
+        for metric, services in metrics.read_metrics_table().items()
+        for service in services
+        if not shown[service] & {metric, f"{metric}_count"}
+    ]
+    assert missing == []
 
 
 @pytest.mark.parametrize("workload", [{}, {"frame_rows": 7, "exactly_once": True}])

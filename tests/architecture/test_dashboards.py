@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 from scripts import dashboards
+from tests.support import metrics
 
 from noetl_chassis.observability import names
 from noetl_chassis.observability.names import MetricKind
@@ -33,6 +34,10 @@ ASKED_FOR = {
     "noetl_projector_unowned_total",
     "noetl_projector_unshardable_total",
     "noetl_projector_stale_writes_total",
+    "noetl_frame_backlog_detail",
+    "noetl_postgres_connections_peak",
+    "noetl_postgres_waiters_peak",
+    "noetl_place_info",
 }
 
 
@@ -84,3 +89,11 @@ def test_what_the_design_asks_for_is_on_a_dashboard() -> None:
         if (metric := find_metric(name))
     }
     assert shown >= ASKED_FOR
+
+
+def test_the_table_of_the_docs_names_metrics_and_services_that_there_are() -> None:
+    table = metrics.read_metrics_table()
+    assert len(table) > 20
+    assert set(table) <= set(BY_NAME)
+    for services in table.values():
+        assert services <= set(metrics.SERVICES)

@@ -13,6 +13,7 @@ from tests.bench import (
     reacting,
     retiring,
     spark_overheads,
+    telemetry,
 )
 from tests.bench.page_workloads import told
 from tests.bench.plots import FILES
@@ -170,6 +171,7 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "auditing": auditing.section,
     "retiring": retiring.section,
     "reacting": reacting.section,
+    "telemetry": telemetry.section,
     "waves": _waves,
     "spark": spark_overheads.section,
     "api": _api,

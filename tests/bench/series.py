@@ -26,6 +26,7 @@ from tests.bench import (
     references,
     retiring,
     spark_overheads,
+    telemetry,
     tiers,
     unaided,
     waves,
@@ -96,6 +97,9 @@ SERIES = {
     ),
     "spark": Series(
         about="Spark tasks beside Spark alone", alone=spark_overheads.measure, is_usual=False
+    ),
+    "telemetry": Series(
+        about="an idle stack, watched and not", alone=telemetry.measure, is_usual=False
     ),
     "w1": Series(about="one step", on_stack=lambda stack, _, __: latency.single(stack)),
     "answering": Series(

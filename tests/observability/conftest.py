@@ -1,5 +1,6 @@
 """Why a program that watches is not tried, where it cannot be."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,16 +9,27 @@ TOOLS = Path(__file__).parents[2] / "build/watching"
 
 
 def find_tool(name: str) -> Path:
-    """Return a program of `make observability/tools`; skips where it was not built."""
-    tool = TOOLS / name
-    if not tool.exists():
-        pytest.skip(f"{tool} is missing: make observability/tools builds it, and needs Go")
-    return tool
+    """Return a program of `make observability/tools`, else the machine's; skips without either."""
+    built = TOOLS / name
+    installed = shutil.which(name)
+    if built.exists():
+        return built
+    if installed is None:
+        pytest.skip(
+            f"{name} is missing: make observability/tools builds it with Go; Debian's package "
+            "prometheus has prometheus and promtool"
+        )
+    return Path(installed)
 
 
 @pytest.fixture(scope="session")
 def promtool() -> Path:
     return find_tool("promtool")
+
+
+@pytest.fixture(scope="session")
+def prometheus() -> Path:
+    return find_tool("prometheus")
 
 
 @pytest.fixture(scope="session")

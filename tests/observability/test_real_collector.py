@@ -1,6 +1,7 @@
 """One trace of a run, and the logs of all services, in a real collector of OpenTelemetry."""
 
 import json
+import secrets
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,32 +9,34 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.support import metrics
 from tests.support.asking import http
 from tests.support.servers import wait_until
 from tests.support.services import free_port
-from tests.support.stack import running_stack
+from tests.support.stack import Stack, running_stack
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
-TRACE = "0af7651916cd43dd8448eb211c80319c"
-PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
-SERVICES = ("planner", "worker", "outbox", "projector", "reaper")
+PARENT = "b7ad6b7169203331"
 PLAYBOOK = """\
 apiVersion: noetl.io/v2
 kind: Playbook
 metadata: {name: traced, path: observability/traced}
 workflow:
   - step: start
-    tool: {kind: python, code: "def main():\\n    return {'rows': [1, 2]}"}
+    tool: {kind: python, code: "def main():\\n    CODE"}
     next: end
   - step: end
     tool: {kind: python, code: "def main():\\n    return 1"}
 """
 
 
-@pytest.fixture
-def collector(otelcol: Path, tmp_path: Path) -> Iterator[tuple[str, Path]]:
+@pytest.fixture(scope="module")
+def collector(
+    otelcol: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, Path]]:
     """Run the collector; gives its address, and the folder that it writes to."""
+    tmp_path = tmp_path_factory.mktemp("collector")
     port = free_port()
     endpoint = f"127.0.0.1:{port}"
     kinds = ("traces", "metrics", "logs")
@@ -71,7 +74,8 @@ def collector(otelcol: Path, tmp_path: Path) -> Iterator[tuple[str, Path]]:
 def read_records(path: Path, group: str, scope: str, kind: str) -> list[tuple[str, Any]]:
     """Return each record with the service that sent it."""
     records = []
-    for line in path.read_text("utf-8").splitlines():
+    # The last line may not be whole yet.
+    for line in path.read_text("utf-8").rpartition("\n")[0].splitlines():
         for resource in json.loads(line)[group]:
             names = {
                 attribute["key"]: attribute["value"].get("stringValue")
@@ -87,45 +91,52 @@ def read_spans(folder: Path) -> list[tuple[str, Any]]:
     return read_records(folder / "traces.json", "resourceSpans", "scopeSpans", "spans")
 
 
-def find_joined_services(folder: Path) -> set[str]:
+@pytest.fixture(scope="module")
+def stack(collector: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A stack of which every service sends everything to the collector."""
+    options = ["--workers", "1", "--no-s3"]
+    for service in metrics.SERVICES:
+        options += ["--set", f"{service.upper()}_OTLP_ENDPOINT={collector[0]}"]
+    with running_stack(tmp_path_factory.mktemp("traced") / "home", *options) as running:
+        yield running
+
+
+def find_joined_services(folder: Path, trace: str) -> set[str]:
     """Return the services with a span of the trace, or with one that is linked to the trace."""
     return {
         service
         for service, span in read_spans(folder)
-        if span["traceId"] == TRACE
-        or any(link["traceId"] == TRACE for link in span.get("links", ()))
+        if span["traceId"] == trace
+        or any(link["traceId"] == trace for link in span.get("links", ()))
     }
 
 
+def ask_for_run(stack: Stack, code: str, trace: str, *, prefer: str) -> Any:
+    """Start two steps, the first with this code, within a trace."""
+    return http.post(
+        f"{stack.url('api')}/api/execute",
+        json={"content": PLAYBOOK.replace("CODE", code)},
+        headers={"traceparent": f"00-{trace}-{PARENT}-01", "Prefer": prefer},
+        timeout=90,
+    ).json()
+
+
 def test_one_trace_has_the_request_and_the_last_fact(
-    collector: tuple[str, Path], tmp_path: Path
+    collector: tuple[str, Path], stack: Stack
 ) -> None:
-    url, folder = collector
-    options = ["--workers", "1", "--no-s3"]
-    for service in SERVICES:
-        options += ["--set", f"{service.upper()}_OTLP_ENDPOINT={url}"]
-    with running_stack(tmp_path / "home", *options) as stack:
-        answer = http.post(
-            f"{stack.url('api')}/api/execute",
-            json={"content": PLAYBOOK},
-            headers={"traceparent": PARENT, "Prefer": "wait=60"},
-            timeout=90,
-        ).json()
-        assert answer["status"] == "COMPLETED", answer
-        wait_until(
-            lambda: find_joined_services(folder) >= {"planner", "worker", "projector"},
-            timeout_s=90,
-            what="the spans of the run have come",
-        )
-        wait_until(
-            lambda: {service for service, _ in read_spans(folder)} >= {"reaper"},
-            timeout_s=90,
-            what="the reaper's span has come",
-        )
-    spans = [span for _, span in read_spans(folder) if span["traceId"] == TRACE]
+    _, folder = collector
+    trace = secrets.token_hex(16)
+    answer = ask_for_run(stack, "return {'rows': [1, 2]}", trace, prefer="wait=60")
+    assert answer["status"] == "COMPLETED", answer
+    wait_until(
+        lambda: find_joined_services(folder, trace) >= {"planner", "worker", "projector"},
+        timeout_s=90,
+        what="the spans of the run have come",
+    )
+    spans = [span for _, span in read_spans(folder) if span["traceId"] == trace]
     ids = {span["spanId"] for span in spans}
     (root,) = [span for span in spans if span["name"] == "POST /api/execute"]
-    assert root["parentSpanId"] == PARENT.split("-")[2]
+    assert root["parentSpanId"] == PARENT
     for span in spans:
         assert span is root or span["parentSpanId"] in ids, span["name"]
     counts = {
@@ -134,7 +145,44 @@ def test_one_trace_has_the_request_and_the_last_fact(
     }
     assert counts["worker command"] == 2
     assert counts["planner decide"] >= 2
-    lines = read_records(folder / "logs.json", "resourceLogs", "scopeLogs", "logRecords")
-    assert {service for service, _ in lines} == set(SERVICES)
-    metrics = read_records(folder / "metrics.json", "resourceMetrics", "scopeMetrics", "metrics")
-    assert {service for service, _ in metrics} == set(SERVICES)
+    for file, group, scope, kind in (
+        ("logs.json", "resourceLogs", "scopeLogs", "logRecords"),
+        ("metrics.json", "resourceMetrics", "scopeMetrics", "metrics"),
+    ):
+        wait_until(
+            lambda parts=(file, group, scope, kind): (
+                {service for service, _ in read_records(folder / parts[0], *parts[1:])}
+                == set(metrics.SERVICES)
+            ),
+            timeout_s=150,
+            what=f"every service has sent its {kind}",
+        )
+
+
+def test_the_trace_of_a_killed_worker_has_every_service(
+    collector: tuple[str, Path], stack: Stack
+) -> None:
+    _, folder = collector
+    trace = secrets.token_hex(16)
+    code = "import time; time.sleep(4)"
+    execution_id = ask_for_run(stack, code, trace, prefer="respond-async")["execution_id"]
+    url = f"{stack.url('api')}/api/executions/{execution_id}"
+    wait_until(
+        lambda: "command.started" in http.get(f"{url}/events", timeout=10).text,
+        timeout_s=60,
+        what="the worker has begun",
+    )
+    stack.kill("worker-1", wait=False)
+    wait_until(
+        lambda: http.get(url, timeout=10).json()["status"] == "COMPLETED",
+        timeout_s=120,
+        what="another worker has done it",
+    )
+    wait_until(
+        lambda: find_joined_services(folder, trace) == set(metrics.SERVICES),
+        timeout_s=90,
+        what="the spans of every service have come",
+    )
+    services = {service for service, span in read_spans(folder) if span["traceId"] == trace}
+    # A projector reads many traces at once: it links to them.
+    assert services == set(metrics.SERVICES) - {"projector"}

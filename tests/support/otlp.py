@@ -23,6 +23,7 @@ class Collector(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Answers)
         self.spans: list[Span] = []
+        self.service_by_span: dict[bytes, str] = {}
         self.lines: list[Any] = []
         self.metrics: set[str] = set()
 
@@ -37,8 +38,13 @@ class Collector(ThreadingHTTPServer):
     def take(self, path: str, body: bytes) -> None:
         match path:
             case "/v1/traces":
-                for spans in ExportTraceServiceRequest.FromString(body).resource_spans:
-                    self.spans += [span for scope in spans.scope_spans for span in scope.spans]
+                for group in ExportTraceServiceRequest.FromString(body).resource_spans:
+                    service = str(attributes(group.resource)["service.name"])
+                    spans = [span for scope in group.scope_spans for span in scope.spans]
+                    self.service_by_span |= {
+                        span.span_id: service.removeprefix("noetl-") for span in spans
+                    }
+                    self.spans += spans
             case "/v1/logs":
                 for lines in ExportLogsServiceRequest.FromString(body).resource_logs:
                     self.lines += [

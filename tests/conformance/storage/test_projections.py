@@ -363,6 +363,35 @@ async def test_executions_are_listed_newest_first(stores: Stores) -> None:
     assert await listed(organization_id=OrganizationId("east")) == []
 
 
+async def test_live_commands_are_counted_by_tenant_stage_and_status(stores: Stores) -> None:
+    live, ended = an_execution(), an_execution()
+    commands = [
+        command_row(live, "501", stage_id="201"),
+        command_row(live, "502", stage_id="201"),
+        command_row(live, "503", status="ISSUED"),
+        command_row(live, "504", status="COMPLETED"),
+    ]
+    await project(
+        stores,
+        live,
+        execution=[execution_row(live)],
+        stage=[stage_row(live, kind="fanout")],
+        command=commands,
+    )
+    await project(
+        stores,
+        ended,
+        execution=[execution_row(ended, status="CANCELLED", ended_at=NOON)],
+        command=[command_row(ended, "505")],
+    )
+    counts = await stores.projections.count_live_commands()
+    assert sorted((item.stage_kind, item.status, item.commands) for item in counts) == [
+        ("fanout", "RUNNING", 2),
+        ("step", "ISSUED", 1),
+    ]
+    assert {(item.tenant_id, item.organization_id) for item in counts} == {(TENANT, ORGANIZATION)}
+
+
 async def test_commands_that_nobody_hears_of_are_overdue(stores: Stores) -> None:
     live, ended = an_execution(), an_execution()
     now = datetime.now(UTC)

@@ -2,10 +2,12 @@ import asyncio
 from datetime import UTC, datetime
 
 import pytest
+from opentelemetry.metrics import CallbackOptions
 from tests.support.manual_clock import ManualClock
 
 from noetl_chassis import loop
 from noetl_chassis.loop import LoopHealth, RetryPauses
+from noetl_chassis.observability import instruments, names
 from noetl_contracts.errors import Retryable
 
 QUICK = RetryPauses(base_s=0.001, max_s=0.002)
@@ -38,6 +40,32 @@ async def test_a_loop_outlives_every_error() -> None:
         await loop.run_every(0.001, steps, stop=steps.stop, loop_health=pulse, retry_pauses=QUICK)
     assert steps.turns == 4
     assert pulse.check_health() is None
+
+
+async def test_failures_in_a_row_are_shown_until_a_turn_is_good_or_the_loop_ends() -> None:
+    shown: list[float] = []
+
+    async def look() -> int:
+        shown.append(read_failures("shown"))
+        return await steps()
+
+    steps = Steps(
+        1, Retryable("later"), ValueError("bug"), 1, Retryable("later"), ValueError("bug")
+    )
+    async with asyncio.timeout(60):
+        await loop.run_every(0.001, look, stop=steps.stop, name="shown", retry_pauses=QUICK)
+    assert shown == [0, 0, 1, 2, 0, 1]
+    assert read_failures("shown") == 0
+
+
+def read_failures(name: str) -> float:
+    gauge = instruments._get_gauge(names.LOOP_FAILURES_IN_ROW)  # a process has one telemetry
+    (shown,) = [
+        value.value
+        for value in gauge._observe_values(CallbackOptions())
+        if (value.attributes or {}) == {names.LOOP: name}
+    ]
+    return float(shown)
 
 
 async def test_a_stopped_loop_returns_promptly() -> None:

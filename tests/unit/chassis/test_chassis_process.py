@@ -230,6 +230,7 @@ def test_settings_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
         ("planner", 'noetl_work_lost_total{kind="command"} '),
         ("reaper", "noetl_leases_expired_total "),
         ("outbox", 'noetl_outbox_published_total{outcome="too_large"} '),
+        ("worker", 'noetl_storage_admissions_total{outcome="refused",tier="shared"} '),
     ],
 )
 def test_a_service_shows_its_counters_before_anything_happened(service: str, line: str) -> None:

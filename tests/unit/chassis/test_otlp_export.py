@@ -15,6 +15,7 @@ from noetl_chassis.observability import instruments, names, tracing
 from noetl_chassis.observability.tracing import SpanKind
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+SIBLING = "00-0af7651916cd43dd8448eb211c80319c-d7ad6b7169203331-01"
 LINKED = "00-1af7651916cd43dd8448eb211c80319c-c7ad6b7169203331-01"
 with telemetry.start_telemetry(service="outbox", instance="o-1", otlp_endpoint=sys.argv[1]):
     instruments.add_to_counter(names.OUTBOX_PUBLISHED, 3, labels={names.OUTCOME: "published"})
@@ -26,6 +27,11 @@ with telemetry.start_telemetry(service="outbox", instance="o-1", otlp_endpoint=s
             "noetl.events.3.t.o", messages=2, origins=[None, PARENT]
         ):
             logging.getLogger("some.library").error("of %s", "a library")
+        for subject, origins in (
+            ("noetl.commands.a", [PARENT, SIBLING]), ("noetl.ingest.a", [PARENT, LINKED])
+        ):
+            with tracing.start_publication_span(subject, messages=2, origins=origins):
+                pass
     logging.getLogger("urllib3.connectionpool").error("the collector is away")
 """
 
@@ -49,6 +55,16 @@ def test_spans_lines_and_metrics_reach_a_collector() -> None:
     assert sent.kind == Span.SPAN_KIND_PRODUCER
     assert sent.parent_span_id.hex() == "b7ad6b7169203331"
     assert attributes(sent)["messaging.batch.message_count"] == 2
+
+    (same_trace,) = collector.named("send noetl.commands")
+    assert same_trace.parent_span_id == work.parent_span_id
+    assert [link.span_id.hex() for link in same_trace.links] == [
+        "b7ad6b7169203331",
+        "d7ad6b7169203331",
+    ]
+    (two_traces,) = collector.named("send noetl.ingest")
+    assert two_traces.parent_span_id == work.span_id
+    assert len({link.trace_id for link in two_traces.links}) == 2
 
     moved, library = collector.lines
     assert moved.body.string_value == "moved"

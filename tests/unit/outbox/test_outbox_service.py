@@ -62,6 +62,20 @@ async def test_a_committed_message_is_published_and_its_row_goes_away() -> None:
     assert await world.publisher().publish_batch() == 0
 
 
+async def test_a_message_names_the_span_that_its_body_names() -> None:
+    world = World()
+    await world.broker.ensure_streams()
+    traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    for data in (b'{"facts":[],"traceparent":"%s"}' % traceparent.encode(), b"no message"):
+        await world.submit(data=data)
+    assert await world.publisher().publish_batch() == 2
+    consumer = MemoryConsumer(
+        world.broker, stream=topology.INGEST, name=topology.build_planner_consumer(0)
+    )
+    deliveries = await consumer.fetch_batch(messages_max=2, wait_s=1)
+    assert [delivery.traceparent for delivery in deliveries] == [traceparent, None]
+
+
 async def test_a_batch_has_an_end() -> None:
     world = World(rows_max=2)
     await world.broker.ensure_streams()

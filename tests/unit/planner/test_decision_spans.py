@@ -8,8 +8,14 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 
 from noetl_chassis.clock import SystemClock
-from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
-from noetl_contracts.requests.facts import CancelRequested, ExecutionRequested, Fact, FactBatch
+from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId
+from noetl_contracts.requests.facts import (
+    CancelRequested,
+    CommandLost,
+    ExecutionRequested,
+    Fact,
+    FactBatch,
+)
 from noetl_messaging.memory.broker import MemoryBroker, StoredMessage
 from noetl_messaging.memory.consumer import MemoryDelivery
 from noetl_messaging.streams import topology
@@ -91,6 +97,16 @@ def test_a_request_that_is_decided_on_at_once_is_a_part_of_it(
     span = span_of(exporter, ExecutionWork(batches=[asked], deliveries=[]))
     assert span.kind is SpanKind.INTERNAL
     assert parent_of(span) == "b7ad6b7169203331"
+
+
+def test_a_report_of_a_loss_goes_on_in_the_executions_trace(
+    exporter: InMemorySpanExporter,
+) -> None:
+    lost = CommandLost(command_id=CommandId("1"), attempt=1, reason="worker_lost")
+    reported = batch(lost, traceparent=BODY, request_id="lost/1/1")
+    span = span_of(exporter, ExecutionWork(batches=[reported], deliveries=[delivery(HEADER)]))
+    assert parent_of(span) == "b7ad6b7169203331"
+    assert linked(span) == ["c7ad6b7169203331"]
 
 
 def test_what_is_asked_of_a_running_execution_is_linked_and_no_parent(

@@ -36,6 +36,7 @@ from noetl_storage.memory.store import MemoryStore
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 GRACE_S, LEASE_S = 2.0, 30.0
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 POLICY = WorkerLossPolicy(
     grace_s=GRACE_S,
     lease_s=LEASE_S,
@@ -139,7 +140,7 @@ class World:
         return sorted(found)
 
 
-def encode_command(name: str, attempt: int = 1) -> bytes:
+def encode_command(name: str, attempt: int = 1, *, traceparent: str | None = None) -> bytes:
     return codec.encode_json(
         Command(
             command_id=CommandId(name),
@@ -156,6 +157,7 @@ def encode_command(name: str, attempt: int = 1) -> bytes:
             heartbeat_s=5,
             definition={},
             work=StepWork(),
+            traceparent=traceparent,
         )
     )
 
@@ -207,6 +209,19 @@ async def test_what_nobody_holds_in_two_looks_is_lost() -> None:
         assert world.lost() == []
         await world.look(after_s=0.5)
         assert world.lost() == [("c5", 2, WORKER_LOST)]
+
+
+async def test_a_report_is_a_part_of_the_commands_trace() -> None:
+    async with running_world() as world:
+        world.messages.data_by_sequence = {5: encode_command("c5", traceparent=TRACEPARENT)}
+        world.kill(1)
+        await world.look(after_s=0.5)
+        await world.look(after_s=GRACE_S)
+        await world.look(after_s=0.5)
+        (stored,) = world.store.request_by_id.values()
+        reported = decode_fact_batch(stored.request.data).traceparent
+        assert reported is not None
+        assert reported.split("-")[1] == TRACEPARENT.split("-")[1]
 
 
 async def test_what_was_only_on_its_way_to_a_worker_is_not_lost() -> None:

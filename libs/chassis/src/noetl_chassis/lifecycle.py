@@ -15,7 +15,12 @@ from msgspec import Struct
 from noetl_chassis import failpoints, health, identity, settings, telemetry
 from noetl_chassis.health import HealthChecks
 from noetl_chassis.observability import started_counters
-from noetl_chassis.settings import ServiceSettings, SettingsError
+from noetl_chassis.settings import (
+    PlacedSettings,
+    ServiceSettings,
+    SettingsError,
+    get_process_locality,
+)
 from noetl_contracts.errors import NoetlError
 
 S = TypeVar("S", bound=Struct)
@@ -79,6 +84,7 @@ async def open_process(config: ServiceSettings, *, service: str) -> AsyncIterato
         log_format=config.log_format,
         log_level=config.log_level,
         otlp_endpoint=config.otlp_endpoint,
+        place=get_process_locality(config) if isinstance(config, PlacedSettings) else {},
     ) as running_telemetry:
         started_counters.begin_counters(service)
         failpoints.arm_plan(settings.read_failpoint_plan(config))

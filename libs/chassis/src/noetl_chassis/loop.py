@@ -1,7 +1,8 @@
 """Run a step until told to stop; the one place that survives every error."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 import structlog
@@ -75,10 +76,10 @@ async def run_every(
     retry_pauses: RetryPauses | None = None,
 ) -> None:
     """Call `step`, rest `interval_s`, repeat; return promptly once `stop` is set."""
-    turns = _LoopTurns(name, loop_health=loop_health, retry_pauses=retry_pauses)
-    while not stop.is_set():
-        await turns.run_turn(step)
-        await wait_for_wake(max(interval_s, turns.penalty_s), stop)
+    with _open_turns(name, loop_health, retry_pauses) as turns:
+        while not stop.is_set():
+            await turns.run_turn(step)
+            await wait_for_wake(max(interval_s, turns.penalty_s), stop)
 
 
 async def run_while_busy(
@@ -92,15 +93,15 @@ async def run_while_busy(
     retry_pauses: RetryPauses | None = None,
 ) -> None:
     """Call `step` again at once while it did something, else rest until woken or `idle_s`."""
-    turns = _LoopTurns(name, loop_health=loop_health, retry_pauses=retry_pauses)
-    while not stop.is_set():
-        if wake is not None:
-            wake.clear()
-        work_count = await turns.run_turn(step)
-        if turns.penalty_s:
-            await wait_for_wake(turns.penalty_s, stop)
-        elif not work_count:
-            await wait_for_wake(idle_s, stop, wake)
+    with _open_turns(name, loop_health, retry_pauses) as turns:
+        while not stop.is_set():
+            if wake is not None:
+                wake.clear()
+            work_count = await turns.run_turn(step)
+            if turns.penalty_s:
+                await wait_for_wake(turns.penalty_s, stop)
+            elif not work_count:
+                await wait_for_wake(idle_s, stop, wake)
 
 
 async def run_on_batches(
@@ -115,17 +116,17 @@ async def run_on_batches(
     retry_pauses: RetryPauses | None = None,
 ) -> None:
     """Fetch deliveries, pass them to `step`, repeat; unsettled deliveries come again."""
-    turns = _LoopTurns(name, loop_health=loop_health, retry_pauses=retry_pauses)
 
     async def run_turn() -> None:
         batch = await source.fetch_batch(messages_max=messages_max, wait_s=wait_s)
         if batch:
             await step(batch)
 
-    while not stop.is_set():
-        await turns.run_turn(run_turn)
-        if turns.penalty_s:
-            await wait_for_wake(turns.penalty_s, stop)
+    with _open_turns(name, loop_health, retry_pauses) as turns:
+        while not stop.is_set():
+            await turns.run_turn(run_turn)
+            if turns.penalty_s:
+                await wait_for_wake(turns.penalty_s, stop)
 
 
 async def wait_for_wake(
@@ -153,6 +154,17 @@ async def _wait_for_first(stop: asyncio.Event, wake: asyncio.Event | None) -> No
             wait.cancel()
 
 
+@contextmanager
+def _open_turns(
+    name: str, loop_health: LoopHealth | None, retry_pauses: RetryPauses | None
+) -> Iterator["_LoopTurns"]:
+    turns = _LoopTurns(name, loop_health=loop_health, retry_pauses=retry_pauses)
+    try:
+        yield turns
+    finally:
+        turns.forget_failures()
+
+
 class _LoopTurns:
     """Takes turns of one loop: counts, logs and remembers how long to rest after errors."""
 
@@ -167,6 +179,7 @@ class _LoopTurns:
         # An alert is on this one alone, so that its first failure must be seen to rise.
         labels = {names.LOOP: name, names.ERROR: STORAGE_FULL}
         instruments.begin_counter(names.LOOP_FAILURES, labels=labels)
+        self._show_failures(0)
 
     @property
     def penalty_s(self) -> float:
@@ -193,13 +206,24 @@ class _LoopTurns:
             self._clock.monotonic_s() - started_s,
             labels={names.LOOP: self._name},
         )
-        self._failures = 0
+        if self._failures:
+            self._show_failures(0)
         if self._health is not None:
             self._health.note_success()
         return outcome
 
+    def forget_failures(self) -> None:
+        """Show no failures: a loop that is no more does not fail."""
+        if self._failures:
+            self._show_failures(0)
+
+    def _show_failures(self, failures: int) -> None:
+        self._failures = failures
+        labels = {names.LOOP: self._name}
+        instruments.set_gauge(names.LOOP_FAILURES_IN_ROW, failures, labels=labels)
+
     def _note_failure(self, failure: Exception) -> None:
-        self._failures += 1
+        self._show_failures(self._failures + 1)
         kind = type(failure).__name__
         labels = {names.LOOP: self._name, names.ERROR: kind}
         instruments.add_to_counter(names.LOOP_FAILURES, labels=labels)

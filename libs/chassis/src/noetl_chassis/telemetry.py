@@ -5,7 +5,7 @@ import importlib
 import logging
 import re
 import sys
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from importlib import metadata
 from typing import Any
@@ -56,6 +56,14 @@ _BESIDE = frozenset(
         names.FIELD_TRACE,
     }
 )
+_NOWHERE: Mapping[str, str] = {}
+# OpenTelemetry's names of a place.
+_PLACE_ATTRIBUTES = {
+    names.CLUSTER: "k8s.cluster.name",
+    names.REGION: "cloud.region",
+    names.ZONE: "cloud.availability_zone",
+    names.NODE: "host.name",
+}
 _SEVERITY_BY_LEVEL = (
     (logging.CRITICAL, SeverityNumber.FATAL),
     (logging.ERROR, SeverityNumber.ERROR),
@@ -89,8 +97,12 @@ def start_telemetry(
     log_format: str = "json",
     log_level: str = "info",
     otlp_endpoint: str = "",
+    place: Mapping[str, str] = _NOWHERE,
 ) -> Iterator[ProcessTelemetry]:
-    """Log and measure while the block runs; the process has one telemetry."""
+    """Log and measure while the block runs; the process has one telemetry.
+
+    `place` is the process' cluster, region, zone and node, as far as they are known.
+    """
     configure_logs(service=service, instance=instance, log_format=log_format, log_level=log_level)
     version = find_version(service)
     resource = Resource.create(
@@ -99,6 +111,7 @@ def start_telemetry(
             "service.namespace": "noetl",
             "service.instance.id": instance,
             "service.version": version,
+            **{_PLACE_ATTRIBUTES[key]: name for key, name in place.items()},
         }
     )
     registry = CollectorRegistry()
@@ -130,6 +143,9 @@ def start_telemetry(
     instruments.set_gauge(
         names.BUILD_INFO, 1, labels={names.SERVICE: service, names.VERSION: version}
     )
+    if place:
+        labels = {key: place.get(key, "") for key in _PLACE_ATTRIBUTES}
+        instruments.set_gauge(names.PLACE_INFO, 1, labels=labels)
     try:
         with contextlib.nullcontext() if otlp_endpoint else span_recording.suspend_span_recording():
             yield ProcessTelemetry(registry=registry, meters=meters, tracers=tracers)

@@ -4,6 +4,7 @@ from noetl_chassis import health, lifecycle
 from noetl_chassis.lifecycle import open_process
 from noetl_chassis.loop import LoopHealth
 from noetl_chassis.observability import tracing
+from noetl_chassis.observability.connection_gauges import LEDGER, show_connection_peaks
 from noetl_messaging.jetstream.connection import ConnectionTimeouts, open_connection
 from noetl_messaging.jetstream.hints import NatsHints
 from noetl_messaging.jetstream.publisher import JetStreamPublisher
@@ -28,6 +29,7 @@ async def run_service(config: Settings) -> None:
         ) as database,
         open_connection(config.nats_url, name=process.instance, waits=waits) as nats,
     ):
+        show_connection_peaks(database.peaks, database=LEDGER)
         await migrate.verify_schema(database)
         outbox = OutboxPublisher(
             outbox=PostgresOutbox(database),

@@ -7,9 +7,10 @@ import structlog
 
 from noetl_chassis.failpoints import Failpoint, pass_failpoint
 from noetl_chassis.loop import LoopHealth, run_every, run_while_busy
-from noetl_chassis.observability import instruments, names
+from noetl_chassis.observability import instruments, names, tracing
 from noetl_contracts import subjects
 from noetl_contracts.ledger.records import OutboxRow
+from noetl_contracts.message_origin import find_traceparent
 from noetl_messaging.streams.errors import MessagingUnavailable
 from noetl_messaging.streams.ports import MESSAGE_BYTES_MAX, Hints, Message, Publisher
 from noetl_outbox import domain
@@ -102,8 +103,15 @@ class OutboxPublisher:
             self.wake.set()
 
     async def _publish_rows(self, rows: Sequence[OutboxRow]) -> list[bool]:
+        is_traced = tracing.are_spans_wanted()
         messages = [
-            Message(subject=row.subject, message_id=row.message_id, data=row.data) for row in rows
+            Message(
+                subject=row.subject,
+                message_id=row.message_id,
+                data=row.data,
+                traceparent=find_traceparent(row.data) if is_traced else None,
+            )
+            for row in rows
         ]
         return await self._publisher.publish_batch(messages)
 

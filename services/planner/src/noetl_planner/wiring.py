@@ -1,8 +1,8 @@
 """Puts the planner together from ports: what `__main__` and the one-process run both use."""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
 import msgspec
@@ -13,6 +13,7 @@ from noetl_chassis.clock import Clock
 from noetl_chassis.identity import SnowflakeIds
 from noetl_chassis.lifecycle import ServiceProcess
 from noetl_chassis.loop import LoopHealth
+from noetl_chassis.observability.connection_gauges import LEDGER, show_connection_peaks
 from noetl_chassis.seals.credential_seal import CredentialSealer
 from noetl_chassis.seals.payload_seal import read_payload_keys
 from noetl_contracts import locators
@@ -160,14 +161,17 @@ class Adapters(Struct, frozen=True, kw_only=True):
     local_starts: LocalStarts = msgspec.field(default_factory=LocalStarts)
 
 
-def open_ledger(config: Settings, *, name: str) -> AbstractAsyncContextManager[Database]:
-    """Hold the connections to the ledger's database."""
-    return open_database(
+@asynccontextmanager
+async def open_ledger(config: Settings, *, name: str) -> AsyncIterator[Database]:
+    """Hold the connections to the ledger's database, and show how many are in use."""
+    async with open_database(
         config.postgres_dsn,
         application_name=name,
         connections_max=config.pool_connections_max,
         connect_deadline_s=config.connect_s,
-    )
+    ) as database:
+        show_connection_peaks(database.peaks, database=LEDGER)
+        yield database
 
 
 async def register_planner(

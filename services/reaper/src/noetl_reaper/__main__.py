@@ -3,6 +3,7 @@
 from noetl_chassis import health, lifecycle
 from noetl_chassis.lifecycle import open_process
 from noetl_chassis.loop import LoopHealth, run_every
+from noetl_chassis.observability.connection_gauges import LEDGER, show_connection_peaks
 from noetl_messaging.jetstream.connection import ConnectionTimeouts, open_connection
 from noetl_reaper import settings
 from noetl_reaper.settings import Settings
@@ -30,6 +31,7 @@ async def run_service(config: Settings) -> None:
         ) as database,
         open_connection(config.nats_url, name=process.instance, waits=waits) as nats,
     ):
+        show_connection_peaks(database.peaks, database=LEDGER)
         await migrate.verify_schema(database)
         loop_health = LoopHealth("sweep", stale_s=30.0)
         process.health.add_check("postgres", health.build_ping_check(database.ping_server))

@@ -7,14 +7,13 @@ from msgspec import Struct
 
 from noetl_contracts import codec
 from noetl_contracts.commands.command_work import Command
+from noetl_contracts.events.command_events import LEASE_EXPIRED, WORKER_LOST
 from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.ledger.records import REAPER_REQUEST, OverdueCommand, Request
 from noetl_contracts.requests.facts import STALLED, CommandLost, Fact, FactBatch, TimerDue
 from noetl_contracts.status import CommandStatus
 
-LEASE_EXPIRED = "lease_expired"
-WORKER_LOST = "worker_lost"
 REQUEST_KIND = REAPER_REQUEST
 # A planner that was handed nothing for this long, though facts wait, is not there.
 HEARD_S = 5.0
@@ -158,17 +157,29 @@ def confirm_lost_commands(
     ]
 
 
-def build_lost_request(command: OverdueCommand, policy: ReaperPolicy) -> Request:
-    """Say that an attempt's lease ended; saying it twice is saying it once."""
-    return _build_loss(command, LEASE_EXPIRED, policy)
+def build_lost_request(
+    command: OverdueCommand, policy: ReaperPolicy, *, traceparent: str | None = None
+) -> Request:
+    """Say that an attempt's lease ended; saying it twice is saying it once.
+
+    `traceparent` names the span of the report.
+    """
+    return _build_loss(command, LEASE_EXPIRED, policy, traceparent)
 
 
-def build_worker_lost_request(command: Command, policy: ReaperPolicy) -> Request:
+def build_worker_lost_request(
+    command: Command, policy: ReaperPolicy, *, traceparent: str | None = None
+) -> Request:
     """Say that the worker of an attempt is gone; also an ended lease has the same request."""
-    return _build_loss(command, WORKER_LOST, policy)
+    return _build_loss(command, WORKER_LOST, policy, traceparent)
 
 
-def _build_loss(command: OverdueCommand | Command, reason: str, policy: ReaperPolicy) -> Request:
+def _build_loss(
+    command: OverdueCommand | Command,
+    reason: str,
+    policy: ReaperPolicy,
+    traceparent: str | None,
+) -> Request:
     fact = CommandLost(
         command_id=CommandId(command.command_id), attempt=command.attempt, reason=reason
     )
@@ -179,6 +190,7 @@ def _build_loss(command: OverdueCommand | Command, reason: str, policy: ReaperPo
         tenant_id=command.tenant_id,
         organization_id=command.organization_id,
         routes=policy.routes,
+        traceparent=traceparent,
     )
 
 
@@ -215,6 +227,7 @@ def _build_request(
     tenant_id: TenantId,
     organization_id: OrganizationId,
     routes: IngestRoutes,
+    traceparent: str | None = None,
 ) -> Request:
     batch = FactBatch(
         key=key,
@@ -224,6 +237,7 @@ def _build_request(
         producer=REQUEST_KIND,
         facts=[fact],
         request_id=key,
+        traceparent=traceparent,
     )
     return Request(
         request_id=key,

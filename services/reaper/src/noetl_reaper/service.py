@@ -17,6 +17,7 @@ from noetl_messaging.streams import topology
 from noetl_messaging.streams.ports import DeadLetters, Hints, QueueSnapshot, Streams
 from noetl_reaper import domain
 from noetl_reaper.domain import QueueState, SuspectKey
+from noetl_reaper.sweeps import report_spans
 from noetl_storage.ports.ledger_ports import Instances, LedgerReader, Projections, Requests
 
 ROLE = "reaper"
@@ -46,7 +47,7 @@ class ReaperTables(Struct, frozen=True, kw_only=True):
 
 
 # Gauges that the leader alone measures: a former leader has only old values of them.
-LEADERS_GAUGES = (names.DLQ_MESSAGES, names.COMMAND_BACKLOG)
+LEADERS_GAUGES = (names.DLQ_MESSAGES, names.COMMAND_BACKLOG, names.BACKLOG_DETAIL)
 
 
 class Reaper:
@@ -145,9 +146,7 @@ class Reaper:
             if domain.build_suspect_key(overdue_command) not in self._reported
         ]
         for command in unreported:
-            await self._tables.requests.submit_request(
-                domain.build_lost_request(command, self._policy)
-            )
+            await self._report_lost(command)
             log.warning(
                 "command lost",
                 execution_id=command.execution_id,
@@ -158,6 +157,13 @@ class Reaper:
             await pass_failpoint(Failpoint.REAPER_REPORTED)
         self._reported = {domain.build_suspect_key(command) for command in lost}
         await self._count_sent_requests(len(unreported), names.LEASES_EXPIRED)
+
+    async def _report_lost(self, command: OverdueCommand) -> None:
+        parent = await report_spans.find_execution_trace(self._tables.ledger, command.execution_id)
+        with report_spans.open_report_span(command, parent) as traceparent:
+            await self._tables.requests.submit_request(
+                domain.build_lost_request(command, self._policy, traceparent=traceparent)
+            )
 
     async def redrive_requests(self) -> None:
         """Send requests again that no planner has settled."""

@@ -10,6 +10,7 @@ from noetl_chassis.clock import SystemClock
 from noetl_chassis.lifecycle import ServiceProcess
 from noetl_chassis.loop import run_every
 from noetl_chassis.seals.payload_seal import read_payload_keys
+from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_messaging.jetstream.connection import Connection
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
 from noetl_messaging.jetstream.hints import NatsHints
@@ -21,6 +22,7 @@ from noetl_messaging.streams.topology import Topology
 from noetl_reaper import domain, settings
 from noetl_reaper.service import Reaper, ReaperTables
 from noetl_reaper.settings import Settings
+from noetl_reaper.sweeps.backlog_detail import BacklogDetail
 from noetl_reaper.sweeps.history_retention import HistoryRetention
 from noetl_reaper.sweeps.node_lease import NodeLease
 from noetl_reaper.sweeps.notifier import Notifier, NotifierLimits
@@ -84,6 +86,13 @@ def wire_reaper(config: Settings, *, owner: str, database: Database, nats: Conne
     reaper.add_duty(_build_notifier(config, numbers, database=database, nats=nats).send_due)
     limit = TenantReadLimit(PostgresTenantRoles(database), longest_s=config.tenant_read_s)
     reaper.add_duty(limit.end_long_reads)
+    detail = BacklogDetail(
+        PostgresProjections(database),
+        tenant_id=TenantId(config.tenant_id),
+        organization_id=OrganizationId(config.organization_id),
+        clock=clock,
+    )
+    reaper.add_duty(detail.measure_backlog)
     return reaper
 
 

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from noetl_chassis import computation_deadline, redaction
 from noetl_chassis.clock import Clock
+from noetl_chassis.observability.connection_gauges import TASKS, show_connection_peaks
 from noetl_chassis.seals.credential_seal import CredentialSealer
 from noetl_playbook.templates import render_limits
 from noetl_storage.ports.ledger_ports import Payloads
@@ -149,6 +150,7 @@ async def open_tools(
         postgres = await enter(
             _open_postgres_tool(config, vault, datasets, references=references, scripts=scripts)
         )
+        show_connection_peaks(postgres.peaks, database=TASKS)
         duckdb = _build_duckdb_tool(
             config, vault, datasets, references, scripts, locks=locks, postgres=postgres, near=near
         )

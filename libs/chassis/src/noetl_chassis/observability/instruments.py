@@ -1,7 +1,7 @@
 """Records metrics on the instruments that `names` declares; does nothing without telemetry."""
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 
 from opentelemetry import metrics
@@ -71,6 +71,13 @@ def set_gauge(metric: Metric, value: float, *, labels: Mapping[str, str] | None 
     _get_gauge(metric).set_value(value, labels)
 
 
+def read_gauge_from(
+    metric: Metric, read_value: Callable[[], float], *, labels: Mapping[str, str] | None = None
+) -> None:
+    """Ask for a gauge's value at each scrape, from now on."""
+    _get_gauge(metric).add_source(read_value, labels)
+
+
 def clear_gauge(metric: Metric) -> None:
     """Show no value of a gauge any more: somebody else knows it now."""
     _get_gauge(metric).clear_values()
@@ -123,6 +130,7 @@ class _Gauge:
 
     def __init__(self, metric: Metric) -> None:
         self._values: dict[tuple[tuple[str, str], ...], float] = {}
+        self._sources: dict[tuple[tuple[str, str], ...], Callable[[], float]] = {}
         metrics.get_meter(SCOPE).create_observable_gauge(
             metric.instrument_name,
             [self._observe_values],
@@ -134,12 +142,18 @@ class _Gauge:
         """Put another value in the place of the latest of these labels."""
         self._values[tuple(labels.items()) if labels else ()] = value
 
+    def add_source(self, read_value: Callable[[], float], labels: Mapping[str, str] | None) -> None:
+        """Ask for the value of these labels when it is read."""
+        self._sources[tuple(labels.items()) if labels else ()] = read_value
+
     def clear_values(self) -> None:
         """Forget every value."""
         self._values.clear()
 
     def _observe_values(self, _options: CallbackOptions) -> list[Observation]:
-        return [Observation(value, dict(key)) for key, value in list(self._values.items())]
+        values = list(self._values.items())
+        values += [(key, read_value()) for key, read_value in list(self._sources.items())]
+        return [Observation(value, dict(key)) for key, value in values]
 
 
 class _Histogram:

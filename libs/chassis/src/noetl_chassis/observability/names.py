@@ -67,14 +67,49 @@ METHOD = "method"
 ROUTE = "route"
 STATUS = "status"
 KIND = "kind"
+DATABASE = "database"
+TENANT = "tenant"
+ORGANIZATION = "organization"
+STAGE_KIND = "stage_kind"
+CLUSTER = "cluster"
+REGION = "region"
+ZONE = "zone"
+NODE = "node"
 
 # Every process.
 BUILD_INFO = _declare_gauge("noetl_build_info", "1", "Always 1; says what runs.", SERVICE, VERSION)
+PLACE_INFO = _declare_gauge(
+    "noetl_place_info",
+    "1",
+    "Always 1; says where a planner or a worker runs.",
+    CLUSTER,
+    REGION,
+    ZONE,
+    NODE,
+)
+CONNECTIONS_PEAK = _declare_gauge(
+    "noetl_postgres_connections_peak",
+    "{connection}",
+    "Most connections to PostgreSQL in use at once within the last one to two minutes.",
+    DATABASE,
+)
+CONNECTION_WAITERS_PEAK = _declare_gauge(
+    "noetl_postgres_waiters_peak",
+    "{caller}",
+    "Most callers that waited for a connection at once within the last one to two minutes.",
+    DATABASE,
+)
 FAILPOINTS_REACHED = _declare_counter(
     "noetl_failpoints_reached_total", "{passing}", "Passings of armed failpoints.", POINT
 )
 LOOP_FAILURES = _declare_counter(
     "noetl_loop_failures_total", "{turn}", "Turns of a loop that ended in an error.", LOOP, ERROR
+)
+LOOP_FAILURES_IN_ROW = _declare_gauge(
+    "noetl_loop_failures_in_row",
+    "{turn}",
+    "Turns of a loop that ended in an error since its last good one.",
+    LOOP,
 )
 LOOP_DURATION = _declare_histogram(
     "noetl_loop_turn_duration_seconds", "s", "How long one turn of a loop took.", LOOP
@@ -140,7 +175,7 @@ REQUEST_DURATION = _declare_histogram(
 WORK_LOST = _declare_counter(
     "noetl_work_lost_total",
     "{attempt}",
-    "Attempts given to another worker because their own fell silent, however it was noticed.",
+    "Attempts that were lost with their worker or its lease, however it was noticed.",
     KIND,
 )
 EVENT_RESULT_BYTES = _declare_histogram(
@@ -319,6 +354,15 @@ FRAME_BACKLOG = _declare_gauge(
     POOL,
     LANE,
 )
+BACKLOG_DETAIL = _declare_gauge(
+    "noetl_frame_backlog_detail",
+    "{command}",
+    "Commands and frames that wait or run, as projected, of the tenants with most of them.",
+    TENANT,
+    ORGANIZATION,
+    STAGE_KIND,
+    STATUS,
+)
 TOPOLOGY_REPAIRED = _declare_counter(
     "noetl_topology_repaired_total", "{item}", "Streams and consumers that were made again."
 )
@@ -356,6 +400,7 @@ SPAN_SEND = "send"
 SPAN_TRIGGER = "planner trigger"
 SPAN_PROJECT = "projector apply"
 SPAN_SWEEP = "reaper sweep"
+SPAN_REPORT = "reaper report"
 ATTR_SYSTEM = "messaging.system"
 ATTR_OPERATION = "messaging.operation.type"
 ATTR_DESTINATION = "messaging.destination.template"

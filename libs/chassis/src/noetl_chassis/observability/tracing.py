@@ -111,7 +111,8 @@ def start_publication_span(
 ) -> Iterator[str | None]:
     """Time the publication of messages; yield the `get_traceparent` for their headers, if any.
 
-    `origins` are the contexts that the messages came from: one is the parent, several are links.
+    `origins` are the contexts that the messages came from. Those of one trace go on in it: the
+    first is the parent. Several are links.
     """
     if not span_recording.are_spans_recorded():
         yield None
@@ -121,7 +122,7 @@ def start_publication_span(
     with start_span(
         f"{names.SPAN_SEND} {destination}",
         kind=SpanKind.PRODUCER,
-        parent=known_origins[0] if len(known_origins) == 1 else None,
+        parent=known_origins[0] if len(set(map(_get_trace, known_origins))) == 1 else None,
         links=known_origins if len(known_origins) > 1 else (),
         attributes={
             names.ATTR_SYSTEM: names.SYSTEM_NATS,
@@ -139,6 +140,11 @@ def get_traceparent() -> str | None:
     if not at.is_valid:
         return None
     return f"00-{at.trace_id:032x}-{at.span_id:016x}-{at.trace_flags:02x}"
+
+
+def _get_trace(traceparent: str) -> str:
+    """Return the trace of a `traceparent`: its second part."""
+    return "".join(traceparent.split("-", 2)[1:2])
 
 
 # Everything that one turn of a planner asks for comes with the same parent.

@@ -21,6 +21,13 @@ NOT_TAKEN = "not_taken"
 IN_BATCH = "ran_in_batch"
 LOST_IN_BATCH = "lost_in_batch"
 BLAMELESS = frozenset({RELEASED, NOT_TAKEN, IN_BATCH})
+# Why an attempt was lost: its message came again, its worker noticed that the lease had gone, the
+# lease passed unheard, or the worker's connection ended.
+REDELIVERED = "redelivered"
+LEASE_LOST = "lease_lost"
+LEASE_EXPIRED = "lease_expired"
+WORKER_LOST = "worker_lost"
+LOSSES = frozenset({REDELIVERED, LEASE_LOST, LEASE_EXPIRED, WORKER_LOST})
 # Of these nothing ran again.
 UNCOUNTED = frozenset({NOT_TAKEN, IN_BATCH, LOST_IN_BATCH})
 

@@ -172,8 +172,11 @@ def join_event_body(
         raise MalformedMessage(f"event {kind!r} does not fit its schema: {failure}") from failure
 
 
-class EventBatch(Struct, frozen=True, kw_only=True):
-    """A contiguous range of one execution's events, as one message of `NOETL_EVENTS`."""
+class EventBatch(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A contiguous range of one execution's events, as one message of `NOETL_EVENTS`.
+
+    `traceparent` names the span that decided on them, where spans are exported.
+    """
 
     execution_id: ExecutionId
     tenant_id: TenantId
@@ -181,3 +184,4 @@ class EventBatch(Struct, frozen=True, kw_only=True):
     first_version: int
     last_version: int
     events: list[Envelope]
+    traceparent: str | None = None

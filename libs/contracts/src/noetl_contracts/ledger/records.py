@@ -242,6 +242,20 @@ class OverdueCommand(Struct, frozen=True, kw_only=True):
     lane: str
 
 
+# The kind of the stage of a command that has none.
+STEP_KIND = "step"
+
+
+class LiveCommandCount(Struct, frozen=True, kw_only=True):
+    """How many commands of a tenant's live executions wait or run in stages of one kind."""
+
+    tenant_id: TenantId
+    organization_id: OrganizationId
+    stage_kind: str
+    status: str
+    commands: int
+
+
 class IssuedCommand(Struct, frozen=True, kw_only=True):
     """A command of a live execution that nobody has begun, and since when it waits."""
 

@@ -5,10 +5,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from nats.js import api
-from nats.js.errors import BadRequestError, NotFoundError, ServerError
+from nats.js.errors import APIError, BadRequestError, NotFoundError
 
 from noetl_messaging.jetstream.connection import Connection, translate_errors
-from noetl_messaging.streams.errors import MessagingUnavailable, TopologyMismatch
+from noetl_messaging.jetstream.server_limits import describe_limit
+from noetl_messaging.streams.errors import ServerLimitReached, TopologyMismatch
 from noetl_messaging.streams.ports import Backlog, QueueSnapshot
 from noetl_messaging.streams.topology import ConsumerSpec, Retention, StreamSpec, Topology
 
@@ -17,9 +18,6 @@ from noetl_messaging.streams.topology import ConsumerSpec, Retention, StreamSpec
 SEQUENCE_EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
 SEQUENCES_PER_S = 1_000_000
 _STREAM_EXISTS = 10058
-# What a stream may hold is set aside when it is made, so that none can run out of it later.
-_NO_ROOM = frozenset({10023, 10047})
-_MIB = 1024 * 1024
 
 
 class JetStreamStreams:
@@ -39,7 +37,10 @@ class JetStreamStreams:
         self._replicas = replicas
 
     async def ensure_streams(self) -> list[str]:
-        """Make what is missing, change what differs; return the names of both."""
+        """Make what is missing, change what differs; return the names of both.
+
+        Raises `TopologyMismatch`, `ServerLimitReached` or `MessagingUnavailable`.
+        """
         changed = [spec.name for spec in self._topology.streams if await self._ensure_stream(spec)]
         for stream in self._topology.streams:
             existing_consumers = await _list_consumers(self._connection, stream.name)
@@ -130,26 +131,20 @@ class JetStreamStreams:
         with translate_errors(f"changing {name}"):
             try:
                 await call
-            except BadRequestError as failure:
+            except APIError as failure:
                 if failure.err_code == _STREAM_EXISTS:
                     return False
+                # What a stream may hold is set aside when it is made: none runs out of it later.
+                limit = describe_limit(name, failure, self._topology)
+                if limit is not None:
+                    raise ServerLimitReached(limit) from failure
+                if not isinstance(failure, BadRequestError):
+                    raise
                 raise TopologyMismatch(
                     f"{name} cannot be made as declared: {failure.description}. Drain the queues, "
                     "delete it with an administrator's account and apply the topology again."
                 ) from failure
-            except ServerError as failure:
-                if failure.err_code not in _NO_ROOM:
-                    raise
-                raise MessagingUnavailable(self._describe_no_room(name)) from failure
         return True
-
-    def _describe_no_room(self, name: str) -> str:
-        needed_bytes = sum(spec.bytes_max for spec in self._topology.streams)
-        return (
-            f"NATS has no room for {name}: all streams together set {needed_bytes // _MIB} MiB "
-            "of a "
-            "server's store aside. Raise `max_file_store`, or the account's limit, above that."
-        )
 
     async def _find_stream(self, name: str) -> api.StreamInfo | None:
         with translate_errors(f"asking about {name}"):

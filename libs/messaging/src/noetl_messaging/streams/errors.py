@@ -7,6 +7,10 @@ class MessagingUnavailable(Retryable):
     """The server cannot be reached or did not confirm in time; it may have stored the message."""
 
 
+class ServerLimitReached(MessagingUnavailable):
+    """A limit of the NATS server or account is too small; an administrator can raise it."""
+
+
 class MessageTooLarge(Permanent):
     """The message exceeds what a stream takes; send a reference instead."""
 

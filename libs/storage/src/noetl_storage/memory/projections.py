@@ -2,7 +2,7 @@
 
 import copy
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -12,9 +12,11 @@ from noetl_contracts import ids
 from noetl_contracts.commands.worker_pools import LANES
 from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger.records import (
+    STEP_KIND,
     CheckpointCommitted,
     FrameBin,
     IssuedCommand,
+    LiveCommandCount,
     OpenWait,
     OverdueCommand,
     StoredLineageLink,
@@ -246,6 +248,35 @@ class MemoryProjections:
             )
             for row in overdue
             if next(counter_by_place[_get_command_place(row)]) < commands_max
+        ]
+
+    async def count_live_commands(self) -> list[LiveCommandCount]:
+        """Count live executions' commands that wait or run, by tenant, organization and stage."""
+        executions = self._get_surface("execution")
+        kind_by_stage = {
+            (row["execution_id"], row["stage_id"]): row["kind"]
+            for row in self._get_surface("stage").values()
+        }
+        counts = Counter(
+            (
+                row["tenant_id"],
+                row["organization_id"],
+                kind_by_stage.get((row["execution_id"], row.get("stage_id")), STEP_KIND),
+                row["status"],
+            )
+            for row in self._get_surface("command").values()
+            if row["status"] in LIVE_COMMAND
+            and _is_execution_live(executions.get((row["execution_id"], row["execution_id"])))
+        )
+        return [
+            LiveCommandCount(
+                tenant_id=tenant_id,
+                organization_id=organization_id,
+                stage_kind=stage_kind,
+                status=status,
+                commands=commands,
+            )
+            for (tenant_id, organization_id, stage_kind, status), commands in counts.items()
         ]
 
     async def list_commands(

@@ -20,6 +20,7 @@ from noetl_contracts.ledger.records import (
     InboxOutcome,
     IssuedCommand,
     LineageLink,
+    LiveCommandCount,
     OpenWait,
     OutboxRow,
     OverdueCommand,
@@ -313,6 +314,9 @@ class Projections(Protocol):
         At most `commands_max` that wait and as many that run in each place: a tenant's part of a
         lane of a pool.
         """
+
+    async def count_live_commands(self) -> list[LiveCommandCount]:
+        """Count live executions' commands that wait or run, by tenant, organization and stage."""
 
     async def list_commands(
         self, execution_id: ExecutionId, command_ids: Sequence[CommandId]

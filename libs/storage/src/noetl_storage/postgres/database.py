@@ -13,6 +13,7 @@ import asyncpg
 from noetl_contracts import codec
 from noetl_storage.ports.errors import StorageMisconfigured, StorageUnavailable
 from noetl_storage.postgres import error_translation, queries
+from noetl_storage.process.connection_peaks import ConnectionPeaks
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
@@ -87,6 +88,7 @@ class Database:
         self._acquire_timeout_s = acquire_timeout_s
         self._spare: list[PoolConnectionProxy[asyncpg.Record]] = []
         self._waiter_count = 0
+        self.peaks = ConnectionPeaks()
         self._is_leaving = False
         self._uses = 0
         self._shared: ContextVar[PoolConnectionProxy[asyncpg.Record] | None] = ContextVar(
@@ -99,21 +101,35 @@ class Database:
 
     async def take_connection(self) -> "PoolConnectionProxy[asyncpg.Record]":
         """Take a connection; the caller must give it back."""
+        connection = await self._take_spare() or await self._acquire_connection()
+        self.peaks.in_use.change_level(1)
+        return connection
+
+    async def _take_spare(self) -> "PoolConnectionProxy[asyncpg.Record] | None":
         while self._spare:
             connection = self._spare.pop()
             if not connection.is_closed():
                 return connection
             await self._pool.release(connection)
+        return None
+
+    async def _acquire_connection(self) -> "PoolConnectionProxy[asyncpg.Record]":
         self._waiter_count += 1
+        # A pool that has one free, or may open one, has nobody wait.
+        wanted = self.peaks.in_use.level + self._waiter_count
+        is_full = wanted > self._pool.get_max_size()
+        self.peaks.waiting.change_level(is_full)
         try:
             return await self._pool.acquire(timeout=self._acquire_timeout_s)
         finally:
             self._waiter_count -= 1
+            self.peaks.waiting.change_level(-is_full)
 
     async def return_connection(
         self, connection: "PoolConnectionProxy[asyncpg.Record]", *, is_sound: bool
     ) -> None:
         """Keep a connection at hand; after a failure, or when others wait, the pool looks at it."""
+        self.peaks.in_use.change_level(-1)
         self._uses += 1
         is_wanted = self._waiter_count or self._is_leaving or self._uses % _LOOKS_EVERY == 0
         is_kept = is_sound and not (is_wanted or connection.is_closed())

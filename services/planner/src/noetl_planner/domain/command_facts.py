@@ -370,7 +370,7 @@ def _build_worker_lost_error(command_state: CommandState, reason: str) -> ErrorO
     if command_state.batch is not UNSET:
         unit, times = f"item-{command_state.batch[0]}", command_state.losses + 1
     return ErrorObject(
-        kind="worker_lost",
+        kind=command_events.WORKER_LOST,
         code="WORKER_LOST",
         step=command_state.step,
         attempt=command_state.attempt,

@@ -233,7 +233,7 @@ class DecisionRunner:
             decision.commands,
             decision.sent_facts,
             routes=shared.routes,
-            traceparent=draft.traceparent,
+            traceparent=draft.traceparent if tracing.are_spans_wanted() else None,
         )
         return ExecutionDecision(
             work=work,

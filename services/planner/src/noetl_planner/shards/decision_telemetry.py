@@ -6,8 +6,9 @@ from contextlib import AbstractContextManager
 from noetl_chassis.observability import instruments, names, tracing
 from noetl_chassis.observability.tracing import SpanKind
 from noetl_contracts import codec
-from noetl_contracts.events import Event, get_event_type
+from noetl_contracts.events import Event, command_events, get_event_type
 from noetl_contracts.events.command_events import (
+    CommandFailed,
     CommandReissued,
     CommandRejected,
     CommandStarted,
@@ -15,13 +16,16 @@ from noetl_contracts.events.command_events import (
 from noetl_contracts.events.frame_events import FrameAbandoned, FrameCommitRejected
 from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.requests import facts
-from noetl_contracts.requests.facts import ExecutionRequested, FactBatch
+from noetl_contracts.requests.facts import CommandLost, ExecutionRequested, FactBatch
+from noetl_planner.domain import frame_facts
 from noetl_planner.facts.fact_intake import ExecutionWork
 from noetl_replay.state import ExecutionState
 
 # A result is encoded once more to be measured, so that one event in sixteen is. Checksums choose
 # it: by its version no run with fewer events would be measured.
 _MEASURED = "0"
+# Why an attempt had to be made again although its worker neither gave it back nor ended it.
+_LOSSES = command_events.LOSSES | {frame_facts.GAP}
 
 
 def count_decision(
@@ -57,9 +61,14 @@ def _count_event(event: Event) -> None:
         case CommandStarted(placement=placement) if placement is not None:
             labels = {names.DISTANCE: placement.distance}
             instruments.add_to_counter(names.PLACEMENTS, labels=labels)
-        case CommandReissued(previous_worker=worker) if worker is not None:
+        case CommandReissued(previous_worker=worker, reason=reason) if (
+            worker is not None and reason in _LOSSES
+        ):
             instruments.add_to_counter(names.WORK_LOST, labels={names.KIND: "command"})
-        case FrameAbandoned(error=None):
+        case CommandFailed(error=error) if error.kind == command_events.WORKER_LOST:
+            # It was lost once too often.
+            instruments.add_to_counter(names.WORK_LOST, labels={names.KIND: "command"})
+        case FrameAbandoned(reason=reason) if reason in _LOSSES:
             instruments.add_to_counter(names.WORK_LOST, labels={names.KIND: "frame"})
         case _:
             return
@@ -93,12 +102,12 @@ def _belongs_to_execution(batch: FactBatch) -> bool:
     """Tell whether facts are of the execution's own trace.
 
     What somebody asks of an execution that goes on, such as a message to it, has a trace of its
-    own; a request to run a playbook begins the execution's.
+    own; a request to run a playbook begins the execution's, and a report of a loss goes on in it.
     """
     if batch.traceparent is None:
         return False
     return batch.request_id is None or any(
-        isinstance(fact, ExecutionRequested) for fact in batch.facts
+        isinstance(fact, ExecutionRequested | CommandLost) for fact in batch.facts
     )
 
 

@@ -45,7 +45,7 @@ def build_messages(
 ) -> list[NewMessage]:
     """Return the messages of one execution in the order in which they go out.
 
-    `traceparent` says which span decided on the events.
+    `traceparent` says which span decided on the events, where spans are exported.
     """
     sent = [_build_command_message(command, routes) for command in commands]
     sent += [build_fact_message(batch, routes=routes) for batch in fact_batches]
@@ -95,6 +95,7 @@ def _build_event_message(
         first_version=first.stream_version,
         last_version=last.stream_version,
         events=list(part),
+        traceparent=traceparent,
     )
     return NewMessage(
         execution_id=first.execution_id,

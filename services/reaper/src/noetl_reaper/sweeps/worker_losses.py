@@ -9,6 +9,7 @@ is concluded, and leases decide as they do for a worker that is only cut off.
 import asyncio
 import secrets
 from collections.abc import Callable
+from typing import Protocol
 
 import structlog
 from msgspec import Struct
@@ -25,6 +26,7 @@ from noetl_contracts.ledger.records import Request
 from noetl_messaging.streams.errors import MessagingUnavailable
 from noetl_messaging.streams.ports import Connections, Hints, OpenConnection, UnsettledMessages
 from noetl_reaper.sweeps.departures import Host, WorkerDepartures
+from noetl_reaper.sweeps.report_spans import open_report_span
 from noetl_storage.ports.ledger_ports import Requests
 
 OUTBOX_POKE = subjects.build_hint_subject("outbox")
@@ -38,15 +40,19 @@ _RETRY_S = 1.0
 log = structlog.get_logger(__name__)
 
 
-class WorkerLossPolicy(Struct, frozen=True, kw_only=True):
-    """How long a worker may be without its connection, and when leases have decided anyway.
+class BuildLossRequest(Protocol):
+    """Writes down that an attempt was lost with its worker."""
 
-    `build_request` writes down that an attempt was lost with its worker.
-    """
+    def __call__(self, command: Command, *, traceparent: str | None) -> Request:
+        """Build the request of one command; `traceparent` names the span of the report."""
+
+
+class WorkerLossPolicy(Struct, frozen=True, kw_only=True):
+    """How long a worker may be without its connection, and when leases have decided anyway."""
 
     grace_s: float
     lease_s: float
-    build_request: Callable[[Command], Request]
+    build_request: BuildLossRequest
 
 
 class WorkerLossWatch:
@@ -138,7 +144,9 @@ class WorkerLossWatch:
                 # Workers bury it when it comes again.
                 log.warning("a command that a worker had cannot be decoded", reason=str(problem))
                 continue
-            await self._requests.submit_request(self._policy.build_request(command))
+            with open_report_span(command, command.traceparent) as traceparent:
+                request = self._policy.build_request(command, traceparent=traceparent)
+                await self._requests.submit_request(request)
             reported += 1
         if reported:
             log.warning("a worker's connection ended, its commands are lost", commands=reported)

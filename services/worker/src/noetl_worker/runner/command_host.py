@@ -14,6 +14,7 @@ from noetl_contracts import subjects
 from noetl_contracts.commands import command_work
 from noetl_contracts.commands.command_work import Command, SlotWork, StepWork
 from noetl_contracts.errors import MalformedMessage, Retryable
+from noetl_contracts.events import command_events
 from noetl_contracts.requests.facts import CommandHeartbeat, CommandStopped, Fact
 from noetl_messaging.streams import topology
 from noetl_messaging.streams.ports import DeadLetters, Delivery, Hints
@@ -113,7 +114,9 @@ class CommandHost:
             return
         if delivery.delivery_count > 1:
             # The worker that had it may still run it: only a new attempt may run it here.
-            await self._publish_fact(command, build_lost(command, "redelivered"), key="lost")
+            await self._publish_fact(
+                command, build_lost(command, command_events.REDELIVERED), key="lost"
+            )
             await delivery.ack()
             return
         if command.execution_id in self._lane.cancelled_executions:
@@ -216,7 +219,9 @@ class CommandHost:
         try:
             with hold.extend_when_lasting(start_attendants):
                 if not await _run_to_end(command, services, reporter, hold):
-                    reporter.report_facts(build_lost(command, "released", is_release=True))
+                    reporter.report_facts(
+                        build_lost(command, command_events.RELEASED, is_release=True)
+                    )
                 await services.journal.flush_lines()
                 await self._flush_facts(command, services, reporter)
         except asyncio.CancelledError:
@@ -257,14 +262,14 @@ class CommandHost:
                 log.warning("lease lost, work stopped", step=command.step)
                 # The work has stopped and its fence is old news soon: say so at once.
                 await self._publish_fact(
-                    command, build_lost(command, "lease_lost"), key="lease-lost"
+                    command, build_lost(command, command_events.LEASE_LOST), key="lease-lost"
                 )
             case Stopped():
                 await self._publish_fact(
                     command, _build_stopped(command, self._lane.fact_publisher), key="stopped"
                 )
             case Released():
-                command_lost = build_lost(command, "released", is_release=True)
+                command_lost = build_lost(command, command_events.RELEASED, is_release=True)
                 await self._publish_fact(command, command_lost, key="released")
             case _:
                 pass

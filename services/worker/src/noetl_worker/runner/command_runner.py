@@ -16,6 +16,7 @@ from noetl_contracts.commands.command_work import (
     SlotWork,
     StepWork,
 )
+from noetl_contracts.events import command_events
 from noetl_contracts.requests.facts import (
     CommandLost,
     CommandParked,
@@ -64,7 +65,7 @@ async def run_command(
     except TakenElsewhere as problem:
         if problem.is_same_message:
             # As for any redelivery: its former worker may still run it, so only a new attempt may.
-            reporter.report_facts(build_lost(command, "redelivered"))
+            reporter.report_facts(build_lost(command, command_events.REDELIVERED))
         else:
             log.info("duplicate of a command that another worker runs", step=command.step)
     return True

@@ -12,6 +12,7 @@ from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger.records import (
     FrameBin,
     IssuedCommand,
+    LiveCommandCount,
     OpenWait,
     OverdueCommand,
     StoredLineageLink,
@@ -219,6 +220,20 @@ class PostgresProjections:
                 status=record["status"],
                 pool=record["pool"],
                 lane=record["lane"],
+            )
+            for record in rows
+        ]
+
+    async def count_live_commands(self) -> list[LiveCommandCount]:
+        """Count live executions' commands that wait or run, by tenant, organization and stage."""
+        rows = await self._database.fetch_rows(_QUERIES["count_live_commands"])
+        return [
+            LiveCommandCount(
+                tenant_id=TenantId(record["tenant_id"]),
+                organization_id=OrganizationId(record["organization_id"]),
+                stage_kind=record["stage_kind"],
+                status=record["status"],
+                commands=record["commands"],
             )
             for record in rows
         ]

@@ -488,6 +488,17 @@ cross join lateral (
 ) as o
 order by o.heard_at;
 
+-- name: count_live_commands :many
+-- Live executions' commands that wait or run, by whose they are and the kind of their stage.
+select
+    c.tenant_id, c.organization_id, coalesce(s.kind, 'step') as stage_kind, c.status,
+    count(*) as commands
+from noetl.command as c
+inner join noetl.execution as e on e.execution_id = c.execution_id
+left join noetl.stage as s on s.execution_id = c.execution_id and s.stage_id = c.stage_id
+where c.status in ('ISSUED', 'RUNNING') and e.ended_at is null
+group by c.tenant_id, c.organization_id, coalesce(s.kind, 'step'), c.status;
+
 -- name: find_frame :many
 -- The row of frame $2 of execution $1.
 select

@@ -16,6 +16,7 @@ import structlog
 from msgspec import Struct
 
 from noetl_contracts.errors import ErrorObject
+from noetl_storage.process.connection_peaks import ConnectionPeaks
 from noetl_worker.domain import postgres_connection
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.keychain.credential_vault import Credential
@@ -102,7 +103,9 @@ class ConnectionPool:
         room: PoolLimits,
         leftovers: BackgroundTasks,
         name: str = "",
+        peaks: ConnectionPeaks | None = None,
     ) -> None:
+        self._peaks = peaks or ConnectionPeaks()
         self.version = credential.version
         self._credential = credential
         self._name = name
@@ -146,7 +149,9 @@ class ConnectionPool:
         """
         wait_s = self._room.wait_s if wait_s is None else wait_s
         if not lasts:
-            return await self._acquire_connection(patience_s, wait_s)
+            session = await self._acquire_connection(patience_s, wait_s)
+            self._peaks.in_use.change_level(1)
+            return session
         await self._wait_for_permission(wait_s)
         try:
             session = await self._acquire_connection(patience_s, wait_s)
@@ -154,6 +159,7 @@ class ConnectionPool:
             self._may_last.release()
             raise
         self._lasting.add(session)
+        self._peaks.in_use.change_level(1)
         self._open_more()
         return session
 
@@ -183,6 +189,10 @@ class ConnectionPool:
 
     def release_session(self, session: PostgresSession, *, is_sound: bool) -> None:
         """Take a connection back; one that was interrupted is closed in the background."""
+        self._peaks.in_use.change_level(-1)
+        self._settle_session(session, is_sound=is_sound)
+
+    def _settle_session(self, session: PostgresSession, *, is_sound: bool) -> None:
         if session in self._lasting:
             self._lasting.remove(session)
             self._may_last.release()
@@ -272,7 +282,7 @@ class ConnectionPool:
             if session is None:
                 self._give_up_one()
             else:
-                self.release_session(session, is_sound=True)
+                self._settle_session(session, is_sound=True)
 
     def _give_up_one(self) -> None:
         """Count a connection less; who waits longest may open another in its place."""
@@ -286,6 +296,7 @@ class ConnectionPool:
     @asynccontextmanager
     async def _bound_wait(self, wait_s: float) -> AsyncIterator[None]:
         """Wait so long and no longer; raises `ToolFailure`."""
+        self._peaks.waiting.change_level(1)
         try:
             async with asyncio.timeout(wait_s):
                 yield
@@ -293,6 +304,8 @@ class ConnectionPool:
             raise ToolFailure(
                 build_busy_error(f"{self} had no connection free within {wait_s:g} s")
             ) from problem
+        finally:
+            self._peaks.waiting.change_level(-1)
 
     def __str__(self) -> str:
         name_text = f" named '{self._name}'" if self._name else ""

@@ -10,6 +10,7 @@ import asyncpg
 from msgspec import structs
 
 from noetl_contracts.errors import ErrorObject
+from noetl_storage.process.connection_peaks import ConnectionPeaks
 from noetl_worker.domain.failures import (
     ToolFailure,
     build_error,
@@ -70,6 +71,8 @@ class PostgresTool:
         self._scripts = scripts
         self._room = room
         self._leftovers = BackgroundTasks()
+        # Of all pools together: their servers may be one.
+        self.peaks = ConnectionPeaks()
         self._pool_by_key: dict[PoolKey, ConnectionPool] = {}
         self._sharing_by_pool: WeakKeyDictionary[ConnectionPool, GroupCommit] = WeakKeyDictionary()
 
@@ -197,6 +200,7 @@ class PostgresTool:
             room=structs.replace(self._room, most=size),
             leftovers=self._leftovers,
             name=pool_hints.name,
+            peaks=self.peaks,
         )
         self._pool_by_key[key] = fresh
         return fresh
