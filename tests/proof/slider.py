@@ -1,8 +1,9 @@
-"""The data under a slider: density and states of a run of 100,000 events and more, while others ask too."""
+"""The data under a slider: density, states and far moments of a run of 300,000 events and more."""
 
 import random
 import statistics
 import time
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ from tests.support.parity import assert_parity
 from tests.support.servers import wait_until
 from tests.support.stack import Stack, running_stack
 
-ITEMS = 26_000
-EVENTS_MIN = 100_000
+ITEMS = 75_000
+EVENTS_MIN = 300_000
 PLACES = 60
 SPANS = 200
 # A snapshot in every 64th of a history, and never two within so many versions of each other.
@@ -79,7 +80,8 @@ def _looked_back(api: httpx.Client, asked: dict[str, str], events: int) -> dict[
         assert sum(bucket["events"] for bucket in density["buckets"]) == events
         assert len(density["buckets"]) <= SPANS
         densities.append(ms)
-    whole_ms, _ = _get(api, "/replay/state", asked)
+    far, third = events - 1, events // 3
+    moment = f"/executions/{asked['execution_id']}/moment"
     return {
         "state_ms": {"median": round(statistics.median(states)), "most": round(max(states))},
         "folded": {"median": round(statistics.median(folded)), "most": max(folded), "bound": bound},
@@ -87,7 +89,41 @@ def _looked_back(api: httpx.Client, asked: dict[str, str], events: int) -> dict[
             "median": round(statistics.median(densities)),
             "most": round(max(densities)),
         },
-        "all_surfaces_ms": round(whole_ms),
+        "far": {
+            "a moment of the console": _fold(api, moment, {}, version=far),
+            "the same moment again": _fold(api, moment, {}, version=far),
+            "counts and checksums of all rows": _fold(
+                api, "/replay/state", asked, as_of_position=far, rows="false"
+            ),
+            "all rows": _fold(api, "/replay/state", asked, as_of_position=events),
+            "what differs from a third of the way on": _fold(
+                api, "/replay/diff", asked, before=third, after=far
+            ),
+        },
+    }
+
+
+def _fold(
+    api: httpx.Client, path: str, asked: dict[str, str], **more: Any
+) -> dict[str, int | float]:
+    """Ask as clients do, until the history is folded far enough."""
+    times_ms: list[float] = []
+    folded, size = 0, 0
+    while True:
+        began = time.perf_counter()
+        answer = api.get(path, params={**asked, **more})
+        times_ms.append((time.perf_counter() - began) * 1000)
+        assert answer.is_success, answer.text[:500]
+        if answer.status_code != HTTPStatus.ACCEPTED:
+            size = len(answer.content)
+            break
+        assert answer.json()["folded"] > folded
+        folded = answer.json()["folded"]
+    return {
+        "answers": len(times_ms),
+        "seconds": round(sum(times_ms) / 1000, 2),
+        "longest_ms": round(max(times_ms)),
+        "megabytes": round(size / 1e6, 1),
     }
 
 
@@ -102,6 +138,10 @@ def _get(api: httpx.Client, path: str, asked: dict[str, str], **more: Any) -> tu
 def section(found: dict[str, Any]) -> str:
     """Write what was found."""
     state, folded, density = found["state_ms"], found["folded"], found["density_ms"]
+    far = "\n".join(
+        f"| {name} | {one['answers']} | {one['seconds']} s | {one['longest_ms']:,} ms | {one['megabytes']} MB |"
+        for name, one in found["far"].items()
+    )
     return f"""A loop of {found["items"]:,} items whose history has {found["events"]:,} events, on a stack with its own servers.
 
 | asked over HTTP | median | most | bound |
@@ -109,7 +149,12 @@ def section(found: dict[str, Any]) -> str:
 | state at one of {found["places"]} positions chosen by lot (`projection=execution`) | {state["median"]} ms | {state["most"]} ms | |
 | events that were folded for it | {folded["median"]:,} | {folded["most"]:,} | {folded["bound"]:,} |
 | density in {SPANS} spans | {density["median"]} ms | {density["most"]} ms | |
-| the latest state with the rows of all surfaces, which folds everything | {found["all_surfaces_ms"]} ms | | |
+
+What lies far from the beginning is folded in slices of 20,000 events, one an answer:
+
+| asked for, at the end of the history | answers | together | longest | the last one |
+|---|---:|---:|---:|---:|
+{far}
 
 What the projections show is what the ledger folds to, at the end and at 50 places on the way.
 """

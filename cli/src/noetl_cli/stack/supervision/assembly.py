@@ -182,6 +182,7 @@ def _build_wires(
         payload_secret_key=secret_key,
         secret_key=keyring.secret_key,
         owner_digest=codec.digest_hex(keyring.owner_token.encode()),
+        nats_monitor_url=nats.nats_url(servers.nats, nats.MONITOR) if servers.nats else "",
     )
 
 

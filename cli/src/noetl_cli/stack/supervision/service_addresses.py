@@ -50,6 +50,8 @@ class ServiceAddresses(Struct, frozen=True, kw_only=True):
     payload_secret_key: str | None
     secret_key: str
     owner_digest: str
+    # Of a user of the server's own account; empty: the broker is not ours.
+    nats_monitor_url: str = ""
 
     def build_role_dsn(self, role: str, *, database: str | None = None) -> str:
         """Spell the database's address for one role."""
@@ -216,6 +218,7 @@ def _build_service_environ(
         case "planner":
             fields["HTTP_HOST"] = LOOPBACK
             fields["OWNER_TOKEN_SHA256"] = wires.owner_digest
+            fields["NATS_MONITOR_URL"] = wires.nats_monitor_url
             fields["OWNER_NAME"] = getpass.getuser()
             fields["HTTP_PORT"] = str(ports[f"{instance}.http"])
         case "worker":

@@ -39,12 +39,12 @@ from noetl_planner.api.executions import (
     run_differences,
     variables,
 )
-from noetl_planner.api.executions.moments import MomentUnderWay
 from noetl_planner.api.history import (
     audits,
     check_reports,
     counterfactuals,
     evidence_contents,
+    fold_slices,
     history_replay,
     lineages,
     objects,
@@ -54,6 +54,7 @@ from noetl_planner.api.history import (
     step_runs,
     traces,
 )
+from noetl_planner.api.history.fold_slices import MomentUnderWay
 from noetl_planner.api.http import bodies, host_and_origin_checks, problems
 from noetl_planner.api.http.gate import Gate
 from noetl_planner.api.http.problems import ApiError
@@ -231,7 +232,7 @@ def create_app(services: ApiServices) -> Litestar:
         state=State({SERVICES: services}, deep_copy=False),
         exception_handlers={
             ApiError: problems.show_api_error,
-            MomentUnderWay: moments.show_progress,
+            MomentUnderWay: fold_slices.show_progress,
             HTTPException: problems.show_http_error,
             Retryable: problems.show_retryable,
             HistoryDropped: problems.show_dropped,

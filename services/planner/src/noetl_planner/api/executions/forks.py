@@ -67,10 +67,7 @@ async def begin_fork(
         event_id=body.as_of_event_id, position=body.as_of_position, time=body.as_of_time
     )
     until = await cuts.get_version_at_cut(services.history, head, cut)
-    replay = await history_replay.replay_history(
-        services, head.execution_id, until=until, has_rows=False
-    )
-    before = replay.state
+    before = await history_replay.fold_state(services, head.execution_id, until=until)
     # A draft is no version that another could follow.
     is_pinned = body.pinned or before.catalog_version < 0
     entry = await catalog_entries.get_playbook_entry(

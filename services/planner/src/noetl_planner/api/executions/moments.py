@@ -7,20 +7,19 @@ the same form, whose size does not grow with items and frames: these are counted
 import asyncio
 from collections.abc import Iterable
 from datetime import datetime
-from http import HTTPStatus
 from typing import Annotated, Any
 
-from litestar import Response, get
-from litestar.openapi import ResponseSpec
+from litestar import get
 from litestar.params import FromPath, QueryParameter
 from msgspec import Struct, structs
 
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger.records import FrameBin
 from noetl_contracts.status import RunStatus
-from noetl_planner.api.history import history_replay, step_runs
+from noetl_planner.api.history import fold_slices, step_runs
+from noetl_planner.api.history.fold_slices import MomentProgress, MomentUnderWay
 from noetl_planner.api.history.step_runs import StepRunView
-from noetl_planner.api.http.problems import NUMBER_MAX, AnyRequest, build_bad_request_error
+from noetl_planner.api.http.problems import NUMBER_MAX, build_bad_request_error
 from noetl_planner.api.http.service_groups import HistoryStores
 from noetl_planner.api.http.services import ApiServices, Services
 from noetl_planner.api.lookup import execution_lookup, hidden_values, views
@@ -36,8 +35,6 @@ BINS_MAX = 1600
 STAGE_BINS_MAX = 160
 STAGES_MAX = 200
 RUNS_MAX = 1000
-# Events that one request folds: a second or so.
-SLICE_EVENTS = 20_000
 _ENDED = frozenset(str(status) for status in RunStatus) - {"PENDING", "RUNNING"}
 
 
@@ -93,37 +90,6 @@ class Moment(Struct, frozen=True, kw_only=True):
     late: list[views.LateView] = []
 
 
-class MomentProgress(Struct, frozen=True, kw_only=True):
-    """How far the fold of a moment has come: ask again, and it goes on from there."""
-
-    execution_id: str
-    folded: int
-    wanted: int
-
-
-class MomentUnderWay(Exception):  # noqa: N818 - nothing is wrong: it takes more than one request
-    """A moment lies so far from the beginning that it is folded in slices."""
-
-    def __init__(self, progress: MomentProgress) -> None:
-        super().__init__(f"{progress.folded} of {progress.wanted} events are folded")
-        self.progress = progress
-
-
-def show_progress(_: AnyRequest, under_way: MomentUnderWay) -> Response[MomentProgress]:
-    """Answer 202: what was asked for is not there yet."""
-    return Response(under_way.progress, status_code=HTTPStatus.ACCEPTED)
-
-
-# What routes that show moments of the past may answer besides.
-UNDER_WAY = {
-    int(HTTPStatus.ACCEPTED): ResponseSpec(
-        data_container=MomentProgress,
-        description="The moment is being folded: ask again.",
-        generate_examples=False,
-    )
-}
-
-
 class _Surfaces(Struct, frozen=True, kw_only=True):
     """What is known of an execution at a version."""
 
@@ -133,7 +99,7 @@ class _Surfaces(Struct, frozen=True, kw_only=True):
     bins: list[FrameBin]
 
 
-@get("/executions/{execution_id:str}/moment", tags=["executions"], responses=UNDER_WAY)
+@get("/executions/{execution_id:str}/moment", tags=["executions"], responses=fold_slices.UNDER_WAY)
 async def show_moment(
     services: Services,
     execution_id: FromPath[str],
@@ -215,12 +181,9 @@ async def _fold_until(services: ApiServices, execution_id: ExecutionId, version:
     fold = folds.take_fold(execution_id, version) or MomentFold(
         build_empty_state(execution_id, **services.tenant_scope)
     )
-    end = min(version, fold.state.version + SLICE_EVENTS)
+    end = min(version, fold.state.version + fold_slices.SLICE_EVENTS)
     try:
-        while fold.state.version < end:
-            await history_replay.feed_page(services.history, fold, until=end)
-            # Other requests have their turn between two pages.
-            await asyncio.sleep(0)
+        await fold_slices.feed_until(services.history, fold, until=end)
     except asyncio.CancelledError:
         # Who asked has gone on to another moment: the pages so far are whole.
         folds.keep_fold(fold)

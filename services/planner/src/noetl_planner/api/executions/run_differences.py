@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct, UnsetType
 from noetl_contracts.ids import ExecutionId
 from noetl_planner.api.executions import moments
 from noetl_planner.api.executions.moments import RUNS_MAX, Moment, StepMoment
-from noetl_planner.api.history import results
+from noetl_planner.api.history import fold_slices, results
 from noetl_planner.api.history.results import ResultOutline
 from noetl_planner.api.http.problems import NUMBER_MAX
 from noetl_planner.api.http.services import ApiServices, Services
@@ -78,7 +78,7 @@ class RunSides(Struct, frozen=True, kw_only=True):
     has_inputs: bool
 
 
-@get("/executions/{execution_id:str}/difference", tags=["executions"], responses=moments.UNDER_WAY)
+@get("/executions/{execution_id:str}/difference", tags=["executions"], responses=fold_slices.UNDER_WAY)
 async def show_difference(
     services: Services,
     execution_id: FromPath[str],
