@@ -17,24 +17,21 @@ from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger.records import HistoryHead
 from noetl_contracts.ledger.stored_event import StoredEvent
 from noetl_contracts.payloads import PayloadRef
-from noetl_planner.api.history import cuts, fold_slices
+from noetl_planner.api.history import cuts, fold_slices, replay_slices
 from noetl_planner.api.history.cuts import History, HistoryCut, Version
-from noetl_planner.api.history.fold_slices import MomentProgress, MomentUnderWay
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices, Services
-from noetl_planner.moments import replay_folds
 from noetl_planner.moments.replay_folds import (
     EncodedSurfaces,
     ReplayFold,
     build_fold_report,
     encode_row,
 )
-from noetl_replay import comparison, payload_references, rows, snapshot
+from noetl_replay import comparison, payload_references, rows
 from noetl_replay.audit import evidence
 from noetl_replay.audit.evidence import EvidenceScope, ExportedRows, PayloadCheck, PayloadReport
 from noetl_replay.comparison import ValueChange
-from noetl_replay.state import ExecutionState, build_empty_state
 from noetl_storage.ports.errors import NameRefused, PayloadCorrupt, PayloadMissing
 from noetl_storage.ports.history_ports import TimeBucket
 from noetl_storage.ports.ledger_ports import Payloads
@@ -44,87 +41,6 @@ ANSWER_BYTES_MAX = 128 * 1024 * 1024
 DIFF_ROWS_MAX = 5000
 PAYLOADS_MAX = 5000
 _PAYLOADS_AT_ONCE = 8
-
-
-async def fold_state(
-    services: ApiServices, execution_id: ExecutionId, *, until: int
-) -> ExecutionState:
-    """Fold a history up to a version, from the nearest snapshot; raises a 409 if it does not."""
-    fold = await _begin_fold(services, execution_id, ("execution",), until=until)
-    await fold_slices.feed_until(services.history, fold, until=until)
-    return fold.state
-
-
-async def fold_in_slices(
-    services: ApiServices,
-    execution_id: ExecutionId,
-    surfaces: tuple[str, ...],
-    *,
-    until: int,
-    mark: int | None = None,
-) -> ReplayFold:
-    """Fold a slice of a history; raises `MomentUnderWay` where that does not reach the version.
-
-    On the way the rows at version `mark` are kept. Raises a 409 where the history does not fold,
-    and a 413 where its rows take too much memory.
-    """
-    folds = services.history.replay_folds
-    fold = folds.take_fold(execution_id, surfaces, until=until, mark=mark)
-    fold = fold or await _begin_fold(services, execution_id, surfaces, until=mark or until)
-    end = min(until, fold.state.version + fold_slices.SLICE_EVENTS)
-    try:
-        if mark is not None and fold.marked_version != mark:
-            await _feed_fold(services, fold, until=min(mark, end))
-            if fold.state.version == mark:
-                fold.mark_rows()
-        await _feed_fold(services, fold, until=end)
-    except asyncio.CancelledError:
-        # Who asked has gone on to another position: the pages so far are whole.
-        folds.keep_fold(fold)
-        raise
-    folds.keep_fold(fold)
-    if end < until:
-        progress = MomentProgress(execution_id=execution_id, folded=end, wanted=until)
-        raise MomentUnderWay(progress)
-    return fold
-
-
-async def _begin_fold(
-    services: ApiServices, execution_id: ExecutionId, surfaces: tuple[str, ...], *, until: int
-) -> ReplayFold:
-    """Begin at the beginning, or where no rows are wanted at the latest snapshot."""
-    start_state = build_empty_state(execution_id, **services.tenant_scope)
-    if surfaces == ("execution",):
-        past_snapshot = await services.history.past_snapshots.find_snapshot_before(
-            execution_id, until
-        )
-        start_state = snapshot.restore_state(past_snapshot) or start_state
-    fold = ReplayFold(start_state, surfaces)
-    # A snapshot may be of the very version.
-    fold.feed_events(())
-    return fold
-
-
-async def _feed_fold(services: ApiServices, fold: ReplayFold, *, until: int) -> None:
-    """Fold page by page, as long as the rows have room."""
-    while fold.state.version < until:
-        end = min(until, fold.state.version + fold_slices.PAGE_EVENTS)
-        await fold_slices.feed_until(services.history, fold, until=end)
-        if fold.weight > replay_folds.BYTES_MAX:
-            raise _build_too_large_error(fold, "to hold", replay_folds.BYTES_MAX)
-
-
-def _build_too_large_error(fold: ReplayFold, use: str, bytes_max: int) -> ApiError:
-    rows_total = sum(map(len, fold.rows_by_surface.values()))
-    return ApiError(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        code="replay_too_large",
-        detail=f"at version {fold.state.version} the replay has {rows_total} rows, which are too "
-        f"many {use}: {bytes_max // 2**20} MiB",
-        hint="ask for one projection, such as projection=execution, or for rows=false"
-        if use == "to send"
-        else "ask for one projection, such as projection=execution, or for an earlier position",
-    )
 
 
 def redact_event(stored_event: StoredEvent) -> StoredEvent:
@@ -236,11 +152,11 @@ async def show_state(
     A far position is folded in slices: 202 says how far, and the same question goes on. Without
     `rows` there are their counts and checksums.
     """
-    fold = await fold_in_slices(
+    fold = await replay_slices.fold_in_slices(
         services, history.execution_id, _list_surfaces(projection), until=until
     )
     if (has_rows or resolve_payloads) and fold.row_bytes > ANSWER_BYTES_MAX:
-        raise _build_too_large_error(fold, "to send", ANSWER_BYTES_MAX)
+        raise replay_slices.build_too_large_error(fold, replay_slices.TO_SEND, ANSWER_BYTES_MAX)
     report = build_fold_report(fold, projection=projection, has_rows=has_rows)
     if resolve_payloads:
         report["payload_resolution"] = await _resolve_payloads(services.payloads, fold, report)
@@ -284,7 +200,7 @@ async def show_diff(
     before = await _check_position(services, history, before)
     surfaces = _list_surfaces(projection)
     if after is None:
-        fold = await fold_in_slices(services, history.execution_id, surfaces, until=before)
+        fold = await replay_slices.fold_in_slices(services, history.execution_id, surfaces, until=before)
         former = fold.rows_by_surface
         exported_rows = await _read_live_rows(services, history.execution_id)
         keyed_rows = evidence.index_rows_by_key(exported_rows.rows)
@@ -321,7 +237,7 @@ async def _fold_sides(
 ) -> tuple[EncodedSurfaces, EncodedSurfaces]:
     """Fold once, up to the later of two positions; return the rows at each."""
     earlier, later = min(before, after), max(before, after)
-    fold = await fold_in_slices(services, execution_id, surfaces, until=later, mark=earlier)
+    fold = await replay_slices.fold_in_slices(services, execution_id, surfaces, until=later, mark=earlier)
     sides = fold.marked_rows, fold.rows_by_surface
     return sides if before <= after else (sides[1], sides[0])
 
