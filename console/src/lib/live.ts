@@ -3,6 +3,9 @@ import { readMessages } from "./event_stream";
 import type { StepProgress } from "./task_progress.svelte";
 
 const REDRAW_MS = 400;
+// The slower the planner answers, the less it is asked: so long a pause for each time of an answer.
+const PAUSES_AN_ANSWER = 10;
+const REDRAW_MAX_MS = 5000;
 const FALLBACK_MS = 2500;
 const RETRY_MS = 5000;
 const AFTERWARDS_MS = 1000;
@@ -25,6 +28,7 @@ export function followRun(
   let idleMs = 0;
   // Set from when a look is planned until its answer is there.
   let timer = 0;
+  let redrawMs = REDRAW_MS;
 
   function planLook(pauseMs: number): void {
     if (!timer) timer = window.setTimeout(() => void look(), pauseMs);
@@ -32,10 +36,13 @@ export function followRun(
 
   async function look(): Promise<void> {
     isStale = false;
+    const beganAt = performance.now();
     const shown = await showRun();
     timer = 0;
+    const wantedMs = (performance.now() - beganAt) * PAUSES_AN_ANSWER;
+    redrawMs = Math.min(REDRAW_MAX_MS, Math.max(REDRAW_MS, wantedMs));
     if (controller.signal.aborted) return;
-    if (isStale) planLook(REDRAW_MS);
+    if (isStale) planLook(redrawMs);
     // What is shown may be older than what the stream has told.
     else if (shown < last) planLook(AFTERWARDS_MS);
     else if (idleMs) planLook(idleMs);
@@ -55,7 +62,7 @@ export function followRun(
     if (version) {
       last = Math.max(last, version);
       isStale = true;
-      planLook(REDRAW_MS);
+      planLook(redrawMs);
     }
     return event === "end";
   }

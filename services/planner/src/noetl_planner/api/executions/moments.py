@@ -7,6 +7,7 @@ the same form, whose size does not grow with items and frames: these are counted
 import asyncio
 from collections.abc import Iterable
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any
 
 from litestar import get
@@ -121,11 +122,38 @@ async def view_moment(services: ApiServices, execution_id: str, version: int | N
             f"execution {checked_id} has no version {version} yet",
             hint=f"its latest is {head_version}",
         )
-    surfaces = (
-        await _fold_surfaces(services, checked_id, version)
-        if is_past and version is not None
-        else await _read_surfaces(services.history, checked_id, row)
+    moment: Moment
+    if is_past and version is not None:
+        surfaces = await _fold_surfaces(services, checked_id, version)
+        moment = await _view_surfaces(services, row, surfaces, head_version, is_past=True)
+    else:
+        moment = await services.history.shared_moments.get_moment(
+            checked_id,
+            (row.get("version") or 0, head_version),
+            partial(_view_present, services, row, head_version),
+        )
+    if not await hidden_values.may_read_values(services, checked_id):
+        moment = structs.replace(moment, variables={}, workload=None)
+    return moment
+
+
+async def _view_present(services: ApiServices, row: Row, head_version: int) -> Moment:
+    """View a run as it is: the same for all who may see it, but for values that are hidden."""
+    execution_id = ExecutionId(row["execution_id"])
+    surfaces = await _read_surfaces(services.history, execution_id, row)
+    moment = await _view_surfaces(services, row, surfaces, head_version, is_past=False)
+    if views.is_terminal(row):
+        return moment
+    return structs.replace(
+        moment,
+        waiting=await pool_waits.list_execution_waits(services, execution_id),
+        messages=await views.list_awaited_messages(services, execution_id),
     )
+
+
+async def _view_surfaces(
+    services: ApiServices, row: Row, surfaces: _Surfaces, head_version: int, *, is_past: bool
+) -> Moment:
     shown_version = surfaces.execution.get("version") or 0
     end = surfaces.execution.get("updated_at") if is_past else None
     now = surfaces.execution.get("ended_at") or end or services.clock.now()
@@ -135,16 +163,7 @@ async def view_moment(services: ApiServices, execution_id: str, version: int | N
     runs = step_runs.view_runs(
         [event for event in run_events if event.version <= shown_version], now=now
     )
-    moment = _build_moment(surfaces, runs, now=now, head_version=head_version, is_past=is_past)
-    if not await hidden_values.may_read_values(services, checked_id):
-        moment = structs.replace(moment, variables={}, workload=None)
-    if is_past or views.is_terminal(surfaces.execution):
-        return moment
-    return structs.replace(
-        moment,
-        waiting=await pool_waits.list_execution_waits(services, checked_id),
-        messages=await views.list_awaited_messages(services, checked_id),
-    )
+    return _build_moment(surfaces, runs, now=now, head_version=head_version, is_past=is_past)
 
 
 async def _read_surfaces(history: HistoryStores, execution_id: ExecutionId, row: Row) -> _Surfaces:

@@ -1,5 +1,7 @@
 """What API handlers use, in groups by noun: stores, caches and limits."""
 
+from typing import Any
+
 import msgspec
 from msgspec import Struct
 
@@ -22,6 +24,7 @@ from noetl_planner.identity.author_access import AuthorAccess
 from noetl_planner.identity.openid.sign_in import SignIn
 from noetl_planner.moments.moment_folds import MomentFolds
 from noetl_planner.moments.replay_folds import ReplayFolds
+from noetl_planner.moments.shared_moments import SharedMoments
 from noetl_planner.shards.caches import ProgramCache
 from noetl_planner.shards.commit_feed import CommitFeed
 from noetl_planner.shards.local_starts import LocalStarts
@@ -112,6 +115,7 @@ class HistoryStores(Struct, frozen=True, kw_only=True):
     durability: DurabilitySettings
     moment_folds: MomentFolds = msgspec.field(default_factory=MomentFolds)
     replay_folds: ReplayFolds = msgspec.field(default_factory=ReplayFolds)
+    shared_moments: SharedMoments[Any] = msgspec.field(default_factory=SharedMoments)
 
 
 class PlaybookServices(Struct, frozen=True, kw_only=True):
