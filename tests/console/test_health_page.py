@@ -128,7 +128,14 @@ def test_trouble_is_told_in_words_and_fits(
     watched.page.route("**/api/health/services", answer_with(UNWELL))
     watched.page.route("**/api/dead-letters?*", answer_with(letters))
     page = watched.open("health")
-    for words in ("not safe", "as it must be", "behind", "nobody reads", "Set it to `on`.", "can be lost"):
+    for words in (
+        "not safe",
+        "as it must be",
+        "behind",
+        "nobody reads",
+        "Set it to `on`.",
+        "can be lost",
+    ):
         expect(page.get_by_text(words).first).to_be_visible()
     page.evaluate(axe_source)
     found: Any = page.evaluate("options => axe.run(document, options)", AXE_OPTIONS)

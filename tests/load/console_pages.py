@@ -252,15 +252,11 @@ def _open_live(page: Page, stack: Stack, live: str) -> Page:
 
 
 def _read_version(stack: Stack, execution_id: str) -> int:
-    answer = http.get(
-        f"{stack.url('api')}/api/executions/{execution_id}/moment", timeout=ANSWER_S
-    )
+    answer = http.get(f"{stack.url('api')}/api/executions/{execution_id}/moment", timeout=ANSWER_S)
     return int(answer.json()["head_version"])
 
 
-def _count_cost(
-    browser: Browser, stack: Stack, live: str, *, watchers: int
-) -> dict[str, Any]:
+def _count_cost(browser: Browser, stack: Stack, live: str, *, watchers: int) -> dict[str, Any]:
     """Compare what the planner computes without watchers and with them."""
     alone = _measure_planner(stack, lambda: time.sleep(WATCHED_S))
     contexts = [browser.new_context() for _ in range(watchers)]

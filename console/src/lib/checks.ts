@@ -60,7 +60,9 @@ function addReport(outcome: CheckOutcome, report: CheckView): void {
 export function describeFinding(outcome: Pick<CheckOutcome, "failedRows" | "measured">): string {
   const { failedRows, measured } = outcome;
   if (failedRows === null) return measured === null ? "nothing measured" : String(measured);
-  return failedRows === 0 ? "no row breaks it" : `${failedRows.toLocaleString("en")} ${failedRows === 1 ? "row breaks" : "rows break"} it`;
+  return failedRows === 0
+    ? "no row breaks it"
+    : `${failedRows.toLocaleString("en")} ${failedRows === 1 ? "row breaks" : "rows break"} it`;
 }
 
 /** The reports of one step, by a version of the history. */
@@ -70,7 +72,6 @@ export function reportsOf(
   untilVersion: number | null,
 ): CheckView[] {
   return reports.filter(
-    (report) =>
-      report.step === step && (untilVersion === null || report.version <= untilVersion),
+    (report) => report.step === step && (untilVersion === null || report.version <= untilVersion),
   );
 }

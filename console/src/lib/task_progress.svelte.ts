@@ -75,6 +75,8 @@ export function describeWork(spark: SparkProgress): string {
   if (spark.phase === "queue") return "waits for other Spark jobs of its worker";
   if (spark.stream) return `batch ${spark.stream.batch}`;
   if (!spark.jobs) return "Spark works, no job yet";
-  const stages = (spark.stages ?? []).map(([number, done, all]) => `stage ${number}: ${done}/${all}`);
+  const stages = (spark.stages ?? []).map(
+    ([number, done, all]) => `stage ${number}: ${done}/${all}`,
+  );
   return `job ${spark.jobs}${stages.length > 0 ? `, ${stages.join(", ")}` : ""}`;
 }

@@ -136,9 +136,7 @@ async def test_a_broker_tells_how_it_stores(
 ) -> None:
     monitor_url = server.url_for("monitor") if has_monitor else ""
     async with open_connection(server.url_for("planner"), name="planner", waits=WAITS) as planner:
-        reader = JetStreamSettings(
-            planner, topology.STREAMS, monitor_url=monitor_url, waits=WAITS
-        )
+        reader = JetStreamSettings(planner, topology.STREAMS, monitor_url=monitor_url, waits=WAITS)
         settings = await reader.read_settings()
     assert settings.sync_interval_s == (1.0 if has_monitor else None)
     assert set(settings.storage_by_stream) == {stream.name for stream in topology.STREAMS}

@@ -1,4 +1,4 @@
-"""Moments of runs as they are: built once for pages that ask together, and never of other versions."""
+"""Moments of runs as they are: built once for pages that ask together."""
 
 import asyncio
 
@@ -13,6 +13,7 @@ class Builder:
 
     def __init__(self, *, is_open: bool = True) -> None:
         self.count = 0
+        self.begun = asyncio.Event()
         self.gate = asyncio.Event()
         if is_open:
             self.gate.set()
@@ -20,6 +21,7 @@ class Builder:
     async def build(self) -> int:
         self.count += 1
         number = self.count
+        self.begun.set()
         await self.gate.wait()
         return number
 
@@ -27,8 +29,7 @@ class Builder:
 async def test_pages_that_ask_together_share_one_moment() -> None:
     moments, builder = SharedMoments[int](), Builder(is_open=False)
     asking = [asyncio.ensure_future(moments.get_moment("7", (3, 3), builder.build)) for _ in "123"]
-    while not builder.count:
-        await asyncio.sleep(0)
+    await builder.begun.wait()
     builder.gate.set()
     assert await asyncio.gather(*asking) == [1, 1, 1]
 
@@ -54,8 +55,7 @@ async def test_who_leaves_while_it_is_built_leaves_it_to_the_next() -> None:
     first, second = (
         asyncio.ensure_future(moments.get_moment("7", (3, 3), builder.build)) for _ in "12"
     )
-    while not builder.count:
-        await asyncio.sleep(0)
+    await builder.begun.wait()
     first.cancel()
     builder.gate.set()
     assert await second == 2

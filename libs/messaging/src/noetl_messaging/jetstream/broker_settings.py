@@ -1,6 +1,5 @@
 """Asks the servers of a broker how they store messages, as a user of their system account."""
 
-import asyncio
 from collections.abc import Iterable
 
 import msgspec
@@ -86,8 +85,9 @@ class JetStreamSettings:
         opening = open_connection(self._monitor_url, name="planner-monitor", waits=self._waits)
         async with opening as monitor:
             answers = await _ask_servers(monitor)
-        return max(0.0 if config.sync_always else config.sync_interval / _NANOSECONDS
-                   for config in answers)
+        return max(
+            0.0 if config.sync_always else config.sync_interval / _NANOSECONDS for config in answers
+        )
 
 
 async def _ask_servers(monitor: Connection) -> list[JetStreamConfig]:

@@ -78,7 +78,11 @@ class RunSides(Struct, frozen=True, kw_only=True):
     has_inputs: bool
 
 
-@get("/executions/{execution_id:str}/difference", tags=["executions"], responses=fold_slices.UNDER_WAY)
+@get(
+    "/executions/{execution_id:str}/difference",
+    tags=["executions"],
+    responses=fold_slices.UNDER_WAY,
+)
 async def show_difference(
     services: Services,
     execution_id: FromPath[str],

@@ -152,9 +152,7 @@ async def list_run_checks(
     )
 
 
-async def _find_check_events(
-    services: ApiServices, row: Row, step: str | None
-) -> list[ShownEvent]:
+async def _find_check_events(services: ApiServices, row: Row, step: str | None) -> list[ShownEvent]:
     """Ask the ledger's index; a history that has left it is read from its archive."""
     events = await services.history.pages.list_check_events(
         [ExecutionId(row["execution_id"])], step=step, events_max=RUNS_MAX + 1

@@ -200,7 +200,9 @@ async def show_diff(
     before = await _check_position(services, history, before)
     surfaces = _list_surfaces(projection)
     if after is None:
-        fold = await replay_slices.fold_in_slices(services, history.execution_id, surfaces, until=before)
+        fold = await replay_slices.fold_in_slices(
+            services, history.execution_id, surfaces, until=before
+        )
         former = fold.rows_by_surface
         exported_rows = await _read_live_rows(services, history.execution_id)
         keyed_rows = evidence.index_rows_by_key(exported_rows.rows)
@@ -237,7 +239,9 @@ async def _fold_sides(
 ) -> tuple[EncodedSurfaces, EncodedSurfaces]:
     """Fold once, up to the later of two positions; return the rows at each."""
     earlier, later = min(before, after), max(before, after)
-    fold = await replay_slices.fold_in_slices(services, execution_id, surfaces, until=later, mark=earlier)
+    fold = await replay_slices.fold_in_slices(
+        services, execution_id, surfaces, until=later, mark=earlier
+    )
     sides = fold.marked_rows, fold.rows_by_surface
     return sides if before <= after else (sides[1], sides[0])
 
@@ -250,9 +254,7 @@ def _build_diff(outline: Diff, former: EncodedSurfaces, other: EncodedSurfaces) 
         for key in sorted(former[surface].keys() | other[surface].keys())
         if former[surface].get(key) != other[surface].get(key)
     ]
-    sides = [
-        _decode_rows(surfaces, different_rows[:DIFF_ROWS_MAX]) for surfaces in (former, other)
-    ]
+    sides = [_decode_rows(surfaces, different_rows[:DIFF_ROWS_MAX]) for surfaces in (former, other)]
     changes = comparison.compare_values(*sides)
     return structs.replace(
         outline,

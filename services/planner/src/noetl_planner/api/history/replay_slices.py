@@ -1,4 +1,4 @@
-"""Replays in slices: folded a part a request, with the rows of the projections that are asked for."""
+"""Replays in slices: a part a request, with the rows of the projections that are asked for."""
 
 import asyncio
 from http import HTTPStatus
@@ -14,13 +14,14 @@ from noetl_replay import snapshot
 from noetl_replay.state import ExecutionState, build_empty_state
 
 TO_HOLD, TO_SEND = "to hold", "to send"
+_STATE_ALONE = ("execution",)
 
 
 async def fold_state(
     services: ApiServices, execution_id: ExecutionId, *, until: int
 ) -> ExecutionState:
     """Fold a history up to a version, from the nearest snapshot; raises a 409 if it does not."""
-    fold = await _begin_fold(services, execution_id, ("execution",), until=until)
+    fold = await _begin_fold(services, execution_id, _STATE_ALONE, until=until)
     await fold_slices.feed_until(services.history, fold, until=until)
     return fold.state
 
@@ -52,7 +53,9 @@ async def fold_in_slices(
         # Who asked has gone on to another position: the pages so far are whole.
         folds.keep_fold(fold)
         raise
-    folds.keep_fold(fold)
+    # Without rows a later question begins at a snapshot that is near.
+    if end < until or surfaces != _STATE_ALONE:
+        folds.keep_fold(fold)
     if end < until:
         progress = MomentProgress(execution_id=execution_id, folded=end, wanted=until)
         raise MomentUnderWay(progress)
@@ -64,7 +67,7 @@ async def _begin_fold(
 ) -> ReplayFold:
     """Begin at the beginning, or where no rows are wanted at the latest snapshot."""
     start_state = build_empty_state(execution_id, **services.tenant_scope)
-    if surfaces == ("execution",):
+    if surfaces == _STATE_ALONE:
         past_snapshot = await services.history.past_snapshots.find_snapshot_before(
             execution_id, until
         )

@@ -26,7 +26,6 @@ from noetl_worker.spark.streams.stream_head import OpenCheckpoint
 from noetl_worker.spark.tables.stream_plans import StreamWatch
 from noetl_worker.spark.task_request import SparkRequest, SparkResult
 
-
 _NO_WATERMARK = "1970-01-01T00:00:00"
 
 
