@@ -97,7 +97,7 @@ def test_a_playbook_shows_its_checks_run_after_run(
     open_page: OpenPage, checked: dict[str, str]
 ) -> None:
     page = open_page().open("playbooks/demo/checked")
-    table = page.get_by_role("region", name="Checks of its datasets")
+    table = page.get_by_role("region", name="Each check of its datasets")
     rows = table.locator("tbody tr")
     expect(rows).to_have_count(2)
     broken = rows.filter(has_text="not_null id")
@@ -209,7 +209,7 @@ def test_checks_and_progress_are_for_everybody_and_fit(
         "spark-progress": lambda: open_live(open_page, runs, **size),
     }.items():
         page = open_one()
-        shown = {"playbook-checks": "Checks of its", "step-checks": "Checks of load"}
+        shown = {"playbook-checks": "Each check of its", "step-checks": "Checks of load"}
         page.get_by_role("region", name=shown.get(name, "Tasks of Spark")).wait_for()
         page.evaluate(axe_source)
         found: Any = page.evaluate("options => axe.run(document, options)", AXE_OPTIONS)

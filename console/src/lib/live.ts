@@ -70,7 +70,7 @@ export function followRun(
   async function listen(): Promise<void> {
     while (!controller.signal.aborted) {
       try {
-        const answer = await fetch(`/api/executions/${id}/stream?after=${last}&progress=true`, {
+        const answer = await fetch(`/api/executions/${id}/stream?after=${last}&events=false&progress=true`, {
           headers: { Accept: "text/event-stream", "X-NoETL-Client": "console" },
           signal: controller.signal,
         });

@@ -136,7 +136,7 @@ async def test_a_broker_tells_how_it_stores(
 ) -> None:
     monitor_url = server.url_for("monitor") if has_monitor else ""
     async with open_connection(server.url_for("planner"), name="planner", waits=WAITS) as planner:
-        reader = JetStreamSettings(planner, topology.STREAMS, monitor_url=monitor_url, waits=WAITS)
+        reader = JetStreamSettings(planner, monitor_url)
         settings = await reader.read_settings()
     assert settings.sync_interval_s == (1.0 if has_monitor else None)
     assert set(settings.storage_by_stream) == {stream.name for stream in topology.STREAMS}
@@ -145,8 +145,6 @@ async def test_a_broker_tells_how_it_stores(
 
 async def test_who_may_not_ask_a_server_is_told_so(server: NatsServer, reaper: Connection) -> None:
     async with open_connection(server.url_for("planner"), name="planner", waits=WAITS) as planner:
-        reader = JetStreamSettings(
-            planner, topology.STREAMS, monitor_url=server.url_for("admin"), waits=WAITS
-        )
+        reader = JetStreamSettings(planner, server.url_for("admin"))
         with pytest.raises(MessagingUnavailable, match="system account"):
             await reader.read_settings()

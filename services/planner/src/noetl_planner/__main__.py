@@ -95,9 +95,7 @@ async def run_service(config: settings.Settings) -> None:
                 dead_letters=JetStreamDeadLetters(bus),
                 hints=NatsHints(bus),
                 backlogs=JetStreamBacklogs(bus),
-                broker_settings=JetStreamSettings(
-                    bus, topology.STREAMS, monitor_url=config.nats_monitor_url, waits=waits
-                ),
+                broker_settings=JetStreamSettings(bus, config.nats_monitor_url),
                 clock=clock,
                 snowflake=await wiring.register_planner(instances, process, clock, config),
                 worker_presence=WorkerPresence(clock),

@@ -9,13 +9,12 @@ from nats.js.errors import NotFoundError
 from noetl_contracts import codec
 from noetl_messaging.jetstream.connection import (
     Connection,
-    ConnectionTimeouts,
     open_connection,
     translate_errors,
 )
 from noetl_messaging.streams.broker_durability import BrokerSettings
 from noetl_messaging.streams.errors import MessagingUnavailable
-from noetl_messaging.streams.topology import StreamSpec
+from noetl_messaging.streams.topology import STREAMS, StreamSpec
 
 SUBJECT = "$SYS.REQ.SERVER.PING.VARZ"
 # A server that has not answered by then after another one is taken for gone.
@@ -54,15 +53,13 @@ class JetStreamSettings:
     def __init__(
         self,
         connection: Connection,
-        streams: Iterable[StreamSpec],
-        *,
         monitor_url: str = "",
-        waits: ConnectionTimeouts | None = None,
+        *,
+        streams: Iterable[StreamSpec] = STREAMS,
     ) -> None:
         self._connection = connection
         self._streams = tuple(streams)
         self._monitor_url = monitor_url
-        self._waits = waits
 
     async def read_settings(self) -> BrokerSettings:
         """Ask now. Raises `MessagingUnavailable`."""
@@ -82,7 +79,9 @@ class JetStreamSettings:
 
     async def _read_interval(self) -> float:
         """Return the longest interval of all servers in seconds, 0 for always."""
-        opening = open_connection(self._monitor_url, name="planner-monitor", waits=self._waits)
+        opening = open_connection(
+            self._monitor_url, name="planner-monitor", waits=self._connection.waits
+        )
         async with opening as monitor:
             answers = await _ask_servers(monitor)
         return max(
