@@ -147,6 +147,8 @@ def test_a_step_shows_what_its_checks_found_and_when(
     expect(page.get_by_text(f"noetl checks --execution {run} --step load")).to_be_visible()
     page.get_by_role("button", name="begin", exact=True).click()
     expect(page.get_by_text("No check of a dataset has told anything")).to_be_visible()
+    page = watched.open(f"runs/{run}?as_of=2&step=load")
+    expect(page.get_by_text("Step load has not begun by this moment")).to_be_visible()
     # Before the step ended nothing was known.
     version = _find_end(watched.base, run)
     page = watched.open(f"runs/{run}?as_of={version - 1}&step=load")
@@ -211,8 +213,13 @@ def test_checks_and_progress_are_for_everybody_and_fit(
         page = open_one()
         shown = {"playbook-checks": "Each check of its", "step-checks": "Checks of load"}
         page.get_by_role("region", name=shown.get(name, "Tasks of Spark")).wait_for()
+        page.wait_for_load_state("networkidle")
         page.evaluate(axe_source)
         found: Any = page.evaluate("options => axe.run(document, options)", AXE_OPTIONS)
-        assert [violation["id"] for violation in found["violations"]] == [], name
+        assert [
+            (violation["id"], node["html"][:200])
+            for violation in found["violations"]
+            for node in violation["nodes"]
+        ] == [], name
         page.screenshot(path=PICTURES / f"{name}-{theme}-{width}.png", full_page=True)
         assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), name

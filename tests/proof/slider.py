@@ -13,22 +13,23 @@ from tests.support.parity import assert_parity
 from tests.support.servers import wait_until
 from tests.support.stack import Stack, running_stack
 
-ITEMS = 75_000
+LOOPS, ITEMS = 3, 90_000
 EVENTS_MIN = 300_000
 PLACES = 60
 SPANS = 200
 # A snapshot in every 64th of a history, and never two within so many versions of each other.
 PARTS, SPACING = 64, 1000
-PLAYBOOK = f"""\
-apiVersion: noetl.io/v2
-kind: Playbook
-metadata: {{name: slider, path: proof/slider}}
-workflow:
-  - step: each
-    loop: {{in: "{{{{ {ITEMS} }}}}", iterator: n, spec: {{mode: parallel, max_in_flight: 100, collect: none}}}}
-    tool: {{kind: noop}}
-    set: {{ctx.done: "{{{{ each.stats.success }}}}"}}
+LOOP = f"""\
+  - step: loop_{{number}}
+    loop: {{{{in: "{{{{{{{{ {ITEMS} }}}}}}}}", iterator: n, spec: {{{{mode: parallel, max_in_flight: 100, collect: none}}}}}}}}
+    tool: {{{{kind: noop}}}}
+    next: {{{{arcs: [{{{{step: loop_{{after}}}}}}]}}}}
 """
+PLAYBOOK = (
+    "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: slider, path: proof/slider}\nworkflow:\n"
+    + "".join(LOOP.format(number=number, after=number + 1) for number in range(LOOPS))
+    + f"  - {{step: loop_{LOOPS}, tool: {{kind: noop}}, set: {{ctx.done: {ITEMS}}}}}\n"
+)
 
 
 def prove(folder: Path) -> dict[str, Any]:
@@ -47,7 +48,7 @@ def prove(folder: Path) -> dict[str, Any]:
             assert events >= EVENTS_MIN, events
             found = _looked_back(api, asked, events)
         assert_parity(stack, ran.execution_id)
-    return {"events": events, "items": ITEMS, "places": PLACES, **found}
+    return {"events": events, "items": LOOPS * ITEMS, "places": PLACES, **found}
 
 
 def _projected(stack: Stack, api: httpx.Client, asked: dict[str, str]) -> int:
@@ -143,7 +144,7 @@ def section(found: dict[str, Any]) -> str:
         f"| {name} | {one['answers']} | {one['seconds']} s | {one['longest_ms']:,} ms | {one['megabytes']} MB |"
         for name, one in found["far"].items()
     )
-    return f"""A loop of {found["items"]:,} items whose history has {found["events"]:,} events, on a stack with its own servers.
+    return f"""Loops of {found["items"]:,} items in all, whose history has {found["events"]:,} events, on a stack with its own servers.
 
 | asked over HTTP | median | most | bound |
 |---|---:|---:|---:|

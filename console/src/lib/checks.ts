@@ -59,7 +59,7 @@ function addReport(outcome: CheckOutcome, report: CheckView): void {
 /** Say what was found: how many rows break a check, or what was measured. */
 export function describeFinding(outcome: Pick<CheckOutcome, "failedRows" | "measured">): string {
   const { failedRows, measured } = outcome;
-  if (failedRows === null) return measured === null ? "nothing measured" : String(measured);
+  if (failedRows === null) return measured === null ? "nothing measured" : `measured ${measured}`;
   return failedRows === 0
     ? "no row breaks it"
     : `${failedRows.toLocaleString("en")} ${failedRows === 1 ? "row breaks" : "rows break"} it`;

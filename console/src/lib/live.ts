@@ -70,10 +70,13 @@ export function followRun(
   async function listen(): Promise<void> {
     while (!controller.signal.aborted) {
       try {
-        const answer = await fetch(`/api/executions/${id}/stream?after=${last}&events=false&progress=true`, {
-          headers: { Accept: "text/event-stream", "X-NoETL-Client": "console" },
-          signal: controller.signal,
-        });
+        const answer = await fetch(
+          `/api/executions/${id}/stream?after=${last}&events=false&progress=true`,
+          {
+            headers: { Accept: "text/event-stream", "X-NoETL-Client": "console" },
+            signal: controller.signal,
+          },
+        );
         if (!answer.ok || !answer.body) throw new Error(`stream: ${answer.status}`);
         idleMs = 0;
         let isOver = false;

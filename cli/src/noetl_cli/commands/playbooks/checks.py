@@ -89,7 +89,8 @@ def _format_check(check: dict[str, Any]) -> tuple[str, ...]:
     if failed_rows is None:
         found = "nothing" if measured is None else str(measured)
     else:
-        found = f"{failed_rows:,} rows break it" if failed_rows else ""
+        noun = "row breaks" if failed_rows == 1 else "rows break"
+        found = f"{failed_rows:,} {noun} it" if failed_rows else ""
     return (
         check["at"][:19].replace("T", " "),
         check["execution_id"],
