@@ -3,7 +3,7 @@
 import socket
 import threading
 import time
-from typing import Any
+from typing import Any, Self
 
 import uvicorn
 import uvloop
@@ -41,7 +41,7 @@ class BusyServer:
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=lambda: uvloop.run(self._serve()), daemon=True)
 
-    def __enter__(self) -> "BusyServer":
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -52,8 +52,7 @@ class BusyServer:
         self._listener.close()
 
     async def _serve(self) -> None:
-        self._server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]  # older releases have it
-        await self._server._serve([self._listener])  # noqa: SLF001 - without its signal handlers
+        await self._server._serve([self._listener])  # without its signal handlers
 
     def _build_protocol(self) -> type[HeaderTimeoutProtocol]:
         server = self

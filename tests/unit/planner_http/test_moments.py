@@ -12,7 +12,7 @@ from tests.support.identities import OWNER, make_caller, make_guarded_app, open_
 
 from noetl_contracts.ids import ExecutionId
 from noetl_planner.api.executions import moments
-from noetl_planner.api.history import fold_slices
+from noetl_planner.api.lookup import fold_slices
 from noetl_planner.moments import moment_folds
 from noetl_planner.moments.moment_folds import MomentFold, MomentFolds
 from noetl_replay.history_replay import HistoryReplay

@@ -44,7 +44,6 @@ from noetl_planner.api.history import (
     check_reports,
     counterfactuals,
     evidence_contents,
-    fold_slices,
     history_replay,
     lineages,
     objects,
@@ -54,7 +53,6 @@ from noetl_planner.api.history import (
     step_runs,
     traces,
 )
-from noetl_planner.api.history.fold_slices import MomentUnderWay
 from noetl_planner.api.http import bodies, host_and_origin_checks, problems
 from noetl_planner.api.http.gate import Gate
 from noetl_planner.api.http.problems import ApiError
@@ -68,6 +66,8 @@ from noetl_planner.api.identity import (
     token_sessions,
     whoami,
 )
+from noetl_planner.api.lookup import fold_slices
+from noetl_planner.api.lookup.fold_slices import MomentUnderWay
 from noetl_planner.api.loop_items import routes as loop_items
 from noetl_planner.api.pools import pools
 from noetl_planner.api.triggers import (

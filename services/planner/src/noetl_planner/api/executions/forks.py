@@ -19,11 +19,11 @@ from noetl_contracts.requests.facts import InheritedState
 from noetl_planner.api.catalog import catalog_entries, input_checks
 from noetl_planner.api.executions import reruns, second_persons, start_requests
 from noetl_planner.api.executions.start_requests import PRODUCER
-from noetl_planner.api.history import cuts, replay_slices
+from noetl_planner.api.history import cuts
 from noetl_planner.api.history.cuts import HistoryCut
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices, Services
-from noetl_planner.api.lookup import execution_lookup, views
+from noetl_planner.api.lookup import execution_lookup, replay_slices, views
 from noetl_playbook.model.playbook import Playbook
 from noetl_playbook.plan import WorkflowGraph
 from noetl_replay.state import ExecutionState

@@ -17,13 +17,13 @@ from msgspec import Struct, structs
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger.records import FrameBin
 from noetl_contracts.status import RunStatus
-from noetl_planner.api.history import fold_slices, step_runs
-from noetl_planner.api.history.fold_slices import MomentProgress, MomentUnderWay
+from noetl_planner.api.history import step_runs
 from noetl_planner.api.history.step_runs import StepRunView
 from noetl_planner.api.http.problems import NUMBER_MAX, build_bad_request_error
 from noetl_planner.api.http.service_groups import HistoryStores
 from noetl_planner.api.http.services import ApiServices, Services
-from noetl_planner.api.lookup import execution_lookup, hidden_values, views
+from noetl_planner.api.lookup import execution_lookup, fold_slices, hidden_values, views
+from noetl_planner.api.lookup.fold_slices import MomentProgress, MomentUnderWay
 from noetl_planner.api.lookup.views import AwaitedMessage, LoopView, Row, StageView
 from noetl_planner.api.pools import pool_waits
 from noetl_planner.api.pools.pool_waits import Waiting

@@ -13,11 +13,11 @@ from msgspec import UNSET, Struct, UnsetType
 from noetl_contracts.ids import ExecutionId
 from noetl_planner.api.executions import moments
 from noetl_planner.api.executions.moments import RUNS_MAX, Moment, StepMoment
-from noetl_planner.api.history import fold_slices, results
+from noetl_planner.api.history import results
 from noetl_planner.api.history.results import ResultOutline
 from noetl_planner.api.http.problems import NUMBER_MAX
 from noetl_planner.api.http.services import ApiServices, Services
-from noetl_planner.api.lookup import hidden_values
+from noetl_planner.api.lookup import fold_slices, hidden_values
 
 
 class ComparedRun(Struct, frozen=True, kw_only=True):

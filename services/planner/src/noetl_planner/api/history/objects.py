@@ -12,12 +12,12 @@ from msgspec import Struct
 from noetl_contracts import codec
 from noetl_contracts.events.execution_events import BusinessObjectChanged
 from noetl_contracts.ids import ExecutionId
-from noetl_planner.api.history import cuts, fold_slices
+from noetl_planner.api.history import cuts
 from noetl_planner.api.history.cuts import HistoryCut
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices, Services
-from noetl_planner.api.lookup import execution_lookup
+from noetl_planner.api.lookup import execution_lookup, fold_slices
 from noetl_planner.moments.replay_folds import ReplayFold
 from noetl_replay import fold_control, rows
 from noetl_replay.state import build_empty_state

@@ -4,10 +4,10 @@ import asyncio
 from http import HTTPStatus
 
 from noetl_contracts.ids import ExecutionId
-from noetl_planner.api.history import fold_slices
-from noetl_planner.api.history.fold_slices import MomentProgress, MomentUnderWay
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices
+from noetl_planner.api.lookup import fold_slices
+from noetl_planner.api.lookup.fold_slices import MomentProgress, MomentUnderWay
 from noetl_planner.moments import replay_folds
 from noetl_planner.moments.replay_folds import ReplayFold
 from noetl_replay import snapshot
