@@ -136,7 +136,7 @@ def test_trouble_is_told_in_words_and_fits(
         "Set it to `on`.",
         "can be lost",
     ):
-        expect(page.get_by_text(words).first).to_be_visible()
+        expect(page.get_by_text(words).filter(visible=True).first).to_be_visible()
     page.evaluate(axe_source)
     found: Any = page.evaluate("options => axe.run(document, options)", AXE_OPTIONS)
     assert [violation["id"] for violation in found["violations"]] == []
