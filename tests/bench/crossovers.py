@@ -33,6 +33,7 @@ ROUNDS = {10_000: 3, 100_000: 3, 1_000_000: 2, 10_000_000: 1}
 GROUPS = 1_000
 ENGINES = ("python", "duckdb", "postgres", "spark")
 WORKS = {"sum": "sum by key", "join": "join and sum", "sort": "sort and write Parquet"}
+SECONDS_SHOWN = (0.01, 0.1, 1, 10, 100)
 OPTIONS = ("--workers", "1", "--set", "WORKER_DUCKDB_MEMORY_BYTES=2147483648")
 TIMES = """
 SELECT node_name AS step,
@@ -240,9 +241,16 @@ def draw_plot(cases: list[dict[str, Any]], work: str) -> bytes:
     """Draw the seconds of each engine over the rows, both by powers of ten."""
     chart = pygal.XY(
         title=f"Seconds of a task: {WORKS[work]}",
-        x_title="rows (powers of ten)",
+        x_title="rows",
         y_title="seconds",
         logarithmic=True,
+        x_labels=sorted({case["rows"] for case in cases}),
+        y_labels=SECONDS_SHOWN,
+        x_value_formatter=lambda rows: f"{rows:,.0f}",
+        value_formatter=lambda seconds: f"{seconds:g}",
+        truncate_label=-1,
+        margin_right=45,
+        range=(SECONDS_SHOWN[0], SECONDS_SHOWN[-1]),
         style=CleanStyle,
         js=[],
         width=900,

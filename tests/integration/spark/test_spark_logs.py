@@ -27,6 +27,38 @@ def main(spark, inputs):
 
     return spark.range(3).select(double("id").alias("twice"))
 """
+SOURCE_AND_TABLE_FUNCTION = """\
+def main(spark, inputs):
+    from pyspark.sql import functions as sf
+    from pyspark.sql.datasource import DataSource, DataSourceReader
+
+    class Reader(DataSourceReader):
+        def read(self, partition):
+            print("reading")
+            yield (7,)
+
+    class Numbers(DataSource):
+        @classmethod
+        def name(cls):
+            return "numbers"
+
+        def schema(self):
+            return "n int"
+
+        def reader(self, schema):
+            return Reader()
+
+    @sf.udtf(returnType="n int")
+    class Twice:
+        def eval(self, number: int):
+            print(f"twice {number}")
+            yield number,
+            yield number,
+
+    spark.dataSource.register(Numbers)
+    read = spark.read.format("numbers").load()
+    return {"read": read, "made": Twice(sf.lit(3)), "plain": spark.range(2)}
+"""
 FAILING = "def main(spark, inputs):\n    print('so far')\n    raise ValueError('no')\n"
 
 
@@ -59,4 +91,8 @@ async def test_lines_of_the_driver_and_of_executors_are_in_the_log(tmp_path: Pat
                 *(("logging", "error", f"shop: of {number}") for number in range(3)),
             ]
         )
+        assert sorted(await texts_of(trusted, SOURCE_AND_TABLE_FUNCTION)) == [
+            ("stdout", "", "reading"),
+            ("stdout", "", "twice 3"),
+        ]
         assert await texts_of(trusted, FAILING) == [("stdout", "", "so far")]

@@ -111,15 +111,27 @@ def _run_code(
     )
     with shared_session.run_main(session, call, frames, runner) as (value, tables):
         if code_call.SINGLE in tables:
-            return _write_frame(tables[code_call.SINGLE], ask, frames)
+            return _write_table(session, tables[code_call.SINGLE], ask, frames)
         if ask.target is not None:
             text = "main returned no table: a task with output.path returns a single frame"
             raise SparkRefusal("validation", text)
         if isinstance(value, dict) and isinstance(value.get("rows"), dict):
             # The code made the value: it cannot stand for a stored table.
             value["rows"].pop(spread_table.KEY, None)
-        result_by_name = {name: _write_frame(table, ask, frames) for name, table in tables.items()}
+        result_by_name = {
+            name: _write_table(session, table, ask, frames) for name, table in tables.items()
+        }
         return SparkResult(value=value, named=result_by_name)
+
+
+def _write_table(
+    session: SparkSession, table: DataFrame, ask: SparkRequest, frames: Mapping[str, DataFrame]
+) -> SparkResult:
+    """Write a table that code returned."""
+    if is_remote(session):
+        return _write_frame(table, ask, frames)
+    with worker_logs.keep_needed_logs(session, table):
+        return _write_frame(table, ask, frames)
 
 
 @contextmanager

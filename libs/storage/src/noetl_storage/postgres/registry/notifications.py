@@ -78,6 +78,9 @@ class PostgresNotifications:
 
         Ends come before late ones, and these before approvals, of each the earliest first.
         """
+        # This is asked each second, and what follows joins every execution that ended lately.
+        if not await self._database.get_value(_QUERIES["has_rules"]):
+            return []
         ended = await self._database.fetch_rows(_QUERIES["list_due"], since, notifications_max)
         due = [
             structs.replace(

@@ -39,6 +39,10 @@ delete from noetl.notification_rule
 where tenant_id = $1 and organization_id = $2 and name = $3
 returning name;
 
+-- name: has_rules :one
+-- Tell whether anyone has a rule.
+select exists(select from noetl.notification_rule);
+
 -- name: list_due :many
 -- At most $2 ends since $1 that a rule waits for and nobody was told of, the earliest first.
 select
