@@ -33,7 +33,7 @@ def checks(  # noqa: PLR0913 - one parameter for each option of the command line
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what the checks of a playbook's datasets have found, run after run, or in one."""
+    """Show what the checks of a playbook's datasets have found, run after run."""
     if (path is None) == (execution is None) or (at is not None and execution is None):
         raise CliError(
             "Name a playbook, or one execution of which --at is a position.",
