@@ -13,7 +13,7 @@ from tests.support.parity import assert_parity
 from tests.support.servers import wait_until
 from tests.support.stack import Stack, running_stack
 
-LOOPS, ITEMS = 1, 90_000
+LOOPS, ITEMS = 1, 100_000
 EVENTS_MIN = 100_000
 PLACES = 60
 SPANS = 200
