@@ -395,6 +395,20 @@ async def test_rows_are_held_to_what_is_expected_of_them(worker: Bench, s3: S3Se
         spark_call(sql="SELECT * FROM w", inputs={"w": orphans, "p": people})
     )
     assert found.error is None, "person 1 is known, and null is of nobody"
+    columns = "id BIGINT, person BIGINT, amount BIGINT"
+    told = {"schema": {"columns": columns, "drift": "warn"}, "not_null": "id", "on_fail": "divert"}
+    known = {**place, "expect": told}
+    drifted = await answered(worker, spark_call(sql="SELECT * FROM w", inputs={"w": known}))
+    assert [one["is_met"] for one in drifted["checks"]] == [False, True]
+    known["expect"] = {"schema": columns}
+    refused = await worker.tools.run(spark_call(sql="SELECT * FROM w", inputs={"w": known}))
+    assert refused.error is not None
+    assert refused.error.kind == "assertion"
+    assert "input 'w': expect.schema does not hold: column 'at' is" in refused.error.message
+    known["expect"] = {"schema": "id NUMBERS"}
+    wrong = await worker.tools.run(spark_call(sql="SELECT * FROM w", inputs={"w": known}))
+    assert wrong.error is not None
+    assert "input 'w': expect.schema 'id NUMBERS' is no DDL" in wrong.error.message
     old = {**place, "expect": {"freshness": {"column": "at", "within": "1h"}}}
     late = await worker.tools.run(spark_call(sql="SELECT * FROM w", inputs={"w": old}))
     assert late.error is not None

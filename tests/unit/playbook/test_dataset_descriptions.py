@@ -107,6 +107,7 @@ def test_a_wrong_sink_is_told_alike_by_every_engine(sink: str, told: str) -> Non
         (f"{DUCKDB}, inputs: {{o: {{rows: [], expect: {{nul: [a]}}}}}}", "unknown key 'nul'"),
         (f"{DUCKDB}, inputs: {{o: {{path: a/, expect: {{nul: '{{{{ x }}}}'}}}}}}", "key 'nul'"),
         (f"{POSTGRES}, output: {{path: a/, expect: {{on_fail: warn}}}}", "names no check"),
+        (f"{POSTGRES}, output: {{path: a/, expect: {{schema: [a]}}}}", "schema is 'id BIGINT"),
         (f"kind: transfer, source: {{path: a/, expect: {{range: a}}}}, {TABLE}", "range maps"),
         (f"kind: transfer, {ROWS}, {TABLE}, output: {{path: a/}}", "writes into its 'target'"),
         ("kind: http, url: a, output: {path: a/}", "a task of kind http writes no dataset"),

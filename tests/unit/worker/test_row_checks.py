@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noetl_playbook.model.expectations import ExpectationInvalid, parse_expectations
+from noetl_worker.datasets import column_types
 from noetl_worker.datasets.problems import DatasetProblem
 from noetl_worker.domain.check_reports import CheckFindings, CheckReport, describe_failure
 from noetl_worker.tools.tables.row_checks import CheckScope, open_checks
@@ -253,3 +254,95 @@ def test_a_moment_with_an_offset_is_not_compared_with_one_without_a_zone(kind: s
 def test_null_is_no_pattern() -> None:
     with pytest.raises(ExpectationInvalid, match="regex of 'code' is a pattern"):
         parse_expectations({"regex": {"code": None}})
+
+
+SAME_COLUMNS = "code STRING, id BIGINT, amount BIGINT"
+
+
+@pytest.mark.parametrize(
+    ("types", "drift", "told"),
+    [
+        ("id BIGINT, amount BIGINT", "fail", "column 'code' is new, and STRING"),
+        (f"{SAME_COLUMNS}, at DATE", "evolve", "column 'at' is missing"),
+        (
+            "id INT, amount DECIMAL(10,2), code STRING",
+            "evolve",
+            "column 'id' is BIGINT, not INT, column 'amount' is BIGINT, not DECIMAL(10,2)",
+        ),
+    ],
+)
+@pytest.mark.parametrize("on_fail", ["fail", "warn", "divert"])
+def test_other_columns_end_the_task_before_its_rows(
+    types: str, drift: str, told: str, on_fail: str
+) -> None:
+    expect = {"schema": {"columns": types, "drift": drift}, "on_fail": on_fail}
+    with pytest.raises(DatasetProblem) as failed:
+        check_rows(expect, [])
+    assert failed.value.message == f"expect.schema does not hold: {told}"
+    assert [(report.check, report.measured) for report in failed.value.checks] == [("schema", told)]
+
+
+def test_other_columns_are_told_where_they_may_be() -> None:
+    rows = [{"id": 1, "amount": -5, "code": "a"}]
+    expect = {
+        "schema": {"columns": "id BIGINT", "drift": "warn"},
+        "range": {"amount": {"min": 0}},
+        "on_fail": "divert",
+    }
+    left, findings = check_rows(expect, rows)
+    assert left == [], "the row breaks a check of rows"
+    assert [report.is_met for report in findings.reports] == [False, False]
+    assert "column 'amount' is new, and BIGINT" in findings.reports[0].measured
+    grown = {"schema": {"columns": "id BIGINT", "drift": "evolve"}}
+    assert [report.is_met for report in check_rows(grown, rows)[1].reports] == [True]
+
+
+def test_types_that_hold_the_same_values_are_one() -> None:
+    schema = pa.schema(
+        [
+            ("name", pa.dictionary(pa.int32(), pa.large_string())),
+            ("at", pa.timestamp("ns", "Europe/Paris")),
+            ("seen", pa.timestamp("s")),
+            ("price", pa.decimal256(10, 2)),
+            ("tags", pa.large_list(pa.string_view())),
+            ("place", pa.struct([("x", pa.float64()), ("name", pa.large_string())])),
+            ("data", pa.large_binary()),
+        ]
+    )
+    types = (
+        "name STRING, at TIMESTAMP, seen TIMESTAMP_NTZ, price DECIMAL(10,2), tags ARRAY<STRING>, "
+        "place STRUCT<x: DOUBLE, name: STRING>, data BINARY"
+    )
+    assert column_types.describe_drift(types, schema, may_grow=False) == ""
+    bare = types.replace("TIMESTAMP,", "TIMESTAMP_NTZ,", 1).replace("(10,2)", "(12,2)")
+    told = column_types.describe_drift(bare, schema, may_grow=False)
+    assert told == (
+        "column 'at' is TIMESTAMP, not TIMESTAMP_NTZ, "
+        "column 'price' is DECIMAL(10,2), not DECIMAL(12,2)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ("", "schema is 'id BIGINT, day DATE'"),
+        ({"drift": "warn"}, "schema is 'id BIGINT, day DATE'"),
+        ({"columns": "id BIGINT", "drift": "grow"}, "use fail, warn, evolve"),
+        ({"columns": "id BIGINT", "types": "a"}, "schema is 'id BIGINT, day DATE'"),
+    ],
+)
+def test_a_schema_that_cannot_be_expected_is_refused(schema: Any, told: str) -> None:
+    with pytest.raises(ExpectationInvalid, match=told):
+        parse_expectations({"schema": schema})
+
+
+@pytest.mark.parametrize(
+    "types",
+    [
+        *("id", "id BIGINT NOT NULL", "id NUMBERS", "id INT, id INT", "id INT, PRIMARY KEY (id)"),
+        "id INT) AS SELECT 1 --",
+    ],
+)
+def test_columns_that_are_no_ddl_are_refused(types: str) -> None:
+    with pytest.raises(DatasetProblem, match="schema"):
+        check_rows({"schema": types}, [])

@@ -11,8 +11,10 @@ from noetl_playbook.model import coercion
 # What they find is told in one event.
 CHECKS_MAX = 200
 ON_FAIL = ("fail", "warn", "divert")
+# What becomes of a dataset that has other columns; with `evolve` it may have more of them.
+DRIFT = ("fail", "warn", "evolve")
 _KEYS = (
-    *("not_null", "unique", "range", "regex", "in", "predicate"),
+    *("schema", "not_null", "unique", "range", "regex", "in", "predicate"),
     *("row_count", "freshness", "foreign_key", "on_fail"),
 )
 
@@ -22,7 +24,10 @@ class ExpectationInvalid(ValueError):  # noqa: N818 - it is told as the task's o
 
 
 class Check(Struct, frozen=True, kw_only=True):
-    """One expectation: `kind` of `columns`, with the values that it compares with."""
+    """One expectation: `kind` of `columns`, with the values that it compares with.
+
+    Of the kind `schema`, `types` are the columns as DDL.
+    """
 
     kind: str
     columns: tuple[str, ...] = ()
@@ -34,6 +39,8 @@ class Check(Struct, frozen=True, kw_only=True):
     within_s: float | None = None
     other: str | None = None
     other_key: str | None = None
+    types: str = ""
+    drift: str = "fail"
 
     @property
     def label(self) -> str:
@@ -46,6 +53,11 @@ class Expectations(Struct, frozen=True, kw_only=True):
 
     checks: tuple[Check, ...]
     on_fail: str = "fail"
+
+    @property
+    def schema(self) -> Check | None:
+        """Return the check of columns, which stands before those of rows."""
+        return next((check for check in self.checks if check.kind == "schema"), None)
 
 
 def parse_expectations(value: Any) -> Expectations | None:
@@ -89,6 +101,18 @@ def _holds_template(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return any(map(_holds_template, value))
     return coercion.is_template(value)
+
+
+def _read_schema(value: Any) -> list[Check]:
+    block = value if isinstance(value, Mapping) else {"columns": value}
+    types, drift = block.get("columns"), block.get("drift", "fail")
+    if block.keys() - {"columns", "drift"} or not isinstance(types, str) or not types.strip():
+        raise ExpectationInvalid(
+            "schema is 'id BIGINT, day DATE', or {columns: 'id BIGINT', drift: warn}"
+        )
+    if drift not in DRIFT:
+        raise ExpectationInvalid(f"schema.drift is {drift!r:.40}: use {', '.join(DRIFT)}")
+    return [Check(kind="schema", types=types, drift=drift)]
 
 
 def _read_not_null(value: Any) -> list[Check]:
@@ -191,6 +215,7 @@ def _read_mapping(value: Any, field: str) -> dict[str, Any]:
 
 
 _READERS: dict[str, Any] = {
+    "schema": _read_schema,
     "not_null": _read_not_null,
     "unique": _read_unique,
     "range": _read_range,

@@ -37,6 +37,21 @@ _TYPES: dict[Any, pa.DataType] = {
         pa.string(),
     ),
 }
+_NAMES = {
+    pa.bool_(): "BOOLEAN",
+    pa.int8(): "TINYINT",
+    pa.int16(): "SMALLINT",
+    pa.int32(): "INT",
+    pa.int64(): "BIGINT",
+    pa.float32(): "FLOAT",
+    pa.float64(): "DOUBLE",
+    pa.date32(): "DATE",
+    pa.timestamp("us", "UTC"): "TIMESTAMP",
+    pa.timestamp("us"): "TIMESTAMP_NTZ",
+    pa.binary(): "BINARY",
+    pa.string(): "STRING",
+}
+_DRIFT_SHOWN = 10
 _DECIMAL_DIGITS = 10
 # Texts that come back the same from a column of the type.
 _INTEGER = r"^(0|-?[1-9][0-9]*)$"
@@ -54,7 +69,8 @@ def parse_ddl(text: str) -> dict[str, pa.DataType]:
     except sqlglot.errors.SqlglotError as problem:
         reason = str(problem).splitlines()[0][:200]
         raise DatasetProblem("validation", f"schema {text!r:.120} is no DDL: {reason}") from problem
-    columns = list(tree.find_all(exp.ColumnDef))
+    # Fields of a struct are column definitions, too.
+    columns = [part for part in tree.this.expressions if isinstance(part, exp.ColumnDef)]
     bound = [column.name for column in columns if column.args.get("constraints")]
     if bound:
         text_ = (
@@ -63,7 +79,7 @@ def parse_ddl(text: str) -> dict[str, pa.DataType]:
         )
         raise DatasetProblem("validation", text_)
     types = {column.name: _convert_type(column.name, column.kind) for column in columns}
-    if not types or len(types) < len(columns):
+    if not types or len(types) < len(tree.this.expressions) or tree.expression is not None:
         text_ = f"schema {text!r:.120} names no columns, or one twice: write id BIGINT, day DATE"
         raise DatasetProblem("validation", text_)
     return types
@@ -104,6 +120,65 @@ def _convert_type(column: str, kind: exp.Expression | None) -> pa.DataType:
         type_text = kind.sql("spark")
         raise DatasetProblem("validation", f"column '{column}' has the unknown type {type_text}")
     return data_type
+
+
+def describe_drift(types: str, schema: pa.Schema, *, may_grow: bool) -> str:
+    """Say which columns of a schema are not those of the DDL `types`, in any order.
+
+    It is empty where all are; `may_grow` allows more of them. Raises `DatasetProblem`.
+    """
+    expected = parse_ddl(types)
+    missing = [f"'{name}' is missing" for name in expected if name not in schema.names]
+    other = [
+        f"'{field.name}' is {name_type(field.type)}, not {name_type(expected[field.name])}"
+        for field in schema
+        if field.name in expected and not _is_same_type(field.type, expected[field.name])
+    ]
+    new = [
+        f"'{field.name}' is new, and {name_type(field.type)}"
+        for field in schema
+        if field.name not in expected and not may_grow
+    ]
+    found = [*missing, *other, *new]
+    if not found:
+        return ""
+    more = f", and {len(found) - _DRIFT_SHOWN} more" if len(found) > _DRIFT_SHOWN else ""
+    return f"column {', column '.join(found[:_DRIFT_SHOWN])}{more}"
+
+
+def name_type(kind: pa.DataType) -> str:
+    """Name a type as DDL does."""
+    kind = _simplify_type(kind)
+    if pa.types.is_decimal(kind):
+        return f"DECIMAL({kind.precision},{kind.scale})"
+    if pa.types.is_list(kind):
+        return f"ARRAY<{name_type(kind.value_type)}>"
+    return _NAMES.get(kind) or str(kind)
+
+
+def _is_same_type(one: pa.DataType, other: pa.DataType) -> bool:
+    return bool(_simplify_type(one) == _simplify_type(other))
+
+
+def _simplify_type(kind: pa.DataType) -> pa.DataType:
+    """Return one type for all that hold the same values; of moments the zone counts, no unit."""
+    if pa.types.is_dictionary(kind):
+        return _simplify_type(kind.value_type)
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", None if kind.tz is None else "UTC")
+    if pa.types.is_decimal(kind):
+        return pa.decimal256(kind.precision, kind.scale)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_simplify_type(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _simplify_type(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_simplify_type(kind.key_type), _simplify_type(kind.item_type))
+    return kind
 
 
 class TextShape:
@@ -186,16 +261,4 @@ def _measure_longest(texts: pa.Array | pa.ChunkedArray) -> int:
 
 def describe_types(names: Sequence[str], kinds: Mapping[str, pa.DataType]) -> str:
     """Write types as a schema that may be put into a playbook."""
-    return ", ".join(f"{name} {_write_type(kinds[name])}" for name in names)
-
-
-def _write_type(kind: pa.DataType) -> str:
-    if pa.types.is_decimal(kind):
-        return f"DECIMAL({kind.precision},{kind.scale})"
-    names = {
-        pa.bool_(): "BOOLEAN",
-        pa.int64(): "BIGINT",
-        pa.date32(): "DATE",
-        pa.timestamp("us"): "TIMESTAMP_NTZ",
-    }
-    return names.get(kind, "STRING")
+    return ", ".join(f"{name} {name_type(kinds[name])}" for name in names)

@@ -35,13 +35,15 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
     """What an engine has measured of a dataset.
 
     `failed_rows` are those that break each check of rows, by its place, and `newest` the latest
-    moment of each column whose freshness counts, by the same.
+    moment of each column whose freshness counts, by the same. `drift` says which columns are not
+    those that are expected.
     """
 
     row_count: int
     now: datetime
     failed_rows: dict[int, int] = {}
     newest: dict[int, datetime | None] = {}
+    drift: str = ""
 
 
 def describe_missing_column(check: Check, columns: Sequence[str]) -> str | None:
@@ -53,6 +55,18 @@ def describe_missing_column(check: Check, columns: Sequence[str]) -> str | None:
         f"expect.{check.kind} names '{missing[0]}', which is no column: it has "
         f"{', '.join(columns[:_COLUMNS_SHOWN])}"
     )
+
+
+def build_schema_report(dataset: str, check: Check, drift: str) -> CheckReport:
+    """Judge the columns of a dataset: `drift` says what is wrong with them, and may be empty."""
+    return CheckReport(dataset=dataset, check=check.label, is_met=not drift, measured=drift or None)
+
+
+def describe_drift_failure(check: Check, drift: str) -> str | None:
+    """Say why other columns end the task; None where they do not."""
+    if not drift or check.drift == "warn":
+        return None
+    return f"expect.schema does not hold: {drift}"
 
 
 def build_reports(dataset: str, checks: Sequence[Check], measures: Measures) -> list[CheckReport]:
@@ -67,7 +81,12 @@ def find_refused(
 
     `row_checks` are the places of checks of single rows, whose rows can be diverted.
     """
-    broken = [place for place, report in enumerate(reports) if not report.is_met]
+    # Columns that are only told of do not end the task, whatever becomes of rows.
+    broken = [
+        place
+        for place, (check, report) in enumerate(zip(expected.checks, reports, strict=True))
+        if not report.is_met and check.kind != "schema"
+    ]
     if expected.on_fail == "warn":
         return None
     if expected.on_fail == "divert":
@@ -108,6 +127,8 @@ def _join_examples(examples: Sequence[dict[str, Any]]) -> str:
 
 
 def _build_report(dataset: str, place: int, check: Check, measures: Measures) -> CheckReport:
+    if check.kind == "schema":
+        return build_schema_report(dataset, check, measures.drift)
     if check.kind == "row_count":
         rows = measures.row_count
         is_met = (check.least is None or rows >= check.least) and (

@@ -13,18 +13,23 @@ from noetl_contracts.commands.data_checks import CheckReport
 from noetl_playbook.model.expectations import Check, Expectations
 from noetl_storage.arrow import arrow_values
 from noetl_storage.arrow.arrow_values import ValueWithoutJson
+from noetl_worker.datasets import column_types
+from noetl_worker.datasets.problems import DatasetProblem
 from noetl_worker.domain.check_reports import (
     DIVERTED_BYTES,
     DIVERTED_ROWS,
     EXAMPLE_ROWS,
     Measures,
     build_reports,
+    build_schema_report,
+    describe_drift_failure,
     describe_failure,
     describe_missing_column,
     find_refused,
     take_first_rows,
 )
 from noetl_worker.spark import sql_checks
+from noetl_worker.spark.tables import named_tables
 from noetl_worker.spark.tables.store_access import SparkRefusal
 
 
@@ -50,7 +55,8 @@ class CheckScope(msgspec.Struct, frozen=True, kw_only=True):
 def check_frame(
     dataset: str, frame: DataFrame, expected: Expectations, scope: CheckScope
 ) -> CheckedFrame:
-    """Check a frame; raises `SparkRefusal` for rows that break what must hold."""
+    """Check a frame; raises `SparkRefusal` for what breaks what must hold."""
+    drift = _check_schema(dataset, frame, expected)
     for check in expected.checks:
         if (text := describe_missing_column(check, frame.columns)) is not None:
             raise SparkRefusal("validation", f"{dataset}: {text}")
@@ -60,6 +66,7 @@ def check_frame(
         if check.kind in _CONDITIONS
     }
     measures = _measure(frame, expected, conditions, scope)
+    measures = msgspec.structs.replace(measures, drift=drift)
     reports = build_reports(dataset, expected.checks, measures)
     place = find_refused(expected, reports, conditions)
     if place is not None:
@@ -68,12 +75,31 @@ def check_frame(
         text = describe_failure(reports[place], measures.row_count, examples)
         checks = codec.to_builtins(reports)
         raise SparkRefusal("assertion", f"{dataset}: {text}", checks=checks)
-    broken_checks = [index for index, report in enumerate(reports) if not report.is_met]
+    broken_checks = [index for index in conditions if not reports[index].is_met]
     if broken_checks and expected.on_fail == "divert":
         rows_hold = _join_conditions([conditions[index] for index in broken_checks])
         rows = take_first_rows(_read_rows(frame.where(~rows_hold), DIVERTED_ROWS), DIVERTED_BYTES)
         return CheckedFrame(frame=frame.where(rows_hold), reports=reports, diverted=rows)
     return CheckedFrame(frame=frame, reports=reports)
+
+
+def _check_schema(dataset: str, frame: DataFrame, expected: Expectations) -> str:
+    """Return which columns are not those that are expected, where they do not end the task."""
+    check = expected.schema
+    if check is None:
+        return ""
+    try:
+        drift = column_types.describe_drift(
+            check.types,
+            named_tables.build_arrow_schema(frame.schema),
+            may_grow=check.drift == "evolve",
+        )
+    except DatasetProblem as problem:
+        raise SparkRefusal("validation", f"{dataset}: expect.{problem}") from problem
+    if (text := describe_drift_failure(check, drift)) is not None:
+        checks = codec.to_builtins([build_schema_report(dataset, check, drift)])
+        raise SparkRefusal("assertion", f"{dataset}: {text}", checks=checks)
+    return drift
 
 
 def _build_condition(frame: DataFrame, check: Check, scope: CheckScope) -> Any:

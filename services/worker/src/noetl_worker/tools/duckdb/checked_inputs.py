@@ -74,14 +74,13 @@ def check_inputs(
             findings[name] = checks.finish()
     for name, input_findings in findings.items():
         # What is shown of the diverted rows is bounded, and may be none of them.
-        if expected[name].on_fail == "divert" and not input_findings.are_all_met:
-            _narrow_input(session, name, views[name], expected[name])
+        condition = row_checks.write_conditions(expected[name])
+        if expected[name].on_fail == "divert" and condition and not input_findings.are_all_met:
+            _narrow_input(session, name, views[name], condition)
     return CheckedInputs(views=views, findings=findings)
 
 
-def _narrow_input(
-    session: DuckdbSession, name: str, table: Any, expectations: Expectations
-) -> None:
+def _narrow_input(session: DuckdbSession, name: str, table: Any, condition: str) -> None:
     """Leave out the rows that do not meet a check of single rows."""
     whole = f"{name} before its checks"
     session.unregister_table(name)
@@ -89,7 +88,7 @@ def _narrow_input(
     query = _QUERIES["narrow_input"].format(
         input=sql_ident(name),
         whole=sql_ident(whole),
-        condition=row_checks.write_conditions(expectations),
+        condition=condition,
     )
     session.fetch_rows(query, [])
 

@@ -20,12 +20,15 @@ from noetl_chassis.blocking_work import WorkStopped
 from noetl_playbook.model.expectations import Check, Expectations
 from noetl_playbook.templates.output_forms import sql_ident, sql_literal
 from noetl_storage.process.scratch import hold_scratch_folder
+from noetl_worker.datasets import column_types
 from noetl_worker.datasets.problems import DatasetProblem
 from noetl_worker.domain.check_reports import (
     EXAMPLE_ROWS,
     CheckFindings,
     Measures,
     build_reports,
+    build_schema_report,
+    describe_drift_failure,
     describe_failure,
     describe_missing_column,
     find_refused,
@@ -83,6 +86,7 @@ class RowChecks:
             for place, check in enumerate(expected.checks)
             if check.kind in _CONDITIONS
         }
+        self._drift = ""
         self._row_count = 0
         self._failed_rows = dict.fromkeys(self._conditions, 0)
         self._newest: dict[int, datetime | None] = {}
@@ -111,12 +115,23 @@ class RowChecks:
     def check_columns(self, schema: pa.Schema) -> None:
         """Raise `DatasetProblem` for a check that the columns do not allow."""
         _check_distinct(schema)
+        self._check_schema(schema)
         for check in self._expected.checks:
             if (text := describe_missing_column(check, schema.names)) is not None:
                 raise DatasetProblem("validation", text)
             _check_zones(check, schema)
         with _translate_errors():
             self._bind_conditions(schema)
+
+    def _check_schema(self, schema: pa.Schema) -> None:
+        check = self._expected.schema
+        if check is None:
+            return
+        may_grow = check.drift == "evolve"
+        self._drift = column_types.describe_drift(check.types, schema, may_grow=may_grow)
+        if (text := describe_drift_failure(check, self._drift)) is not None:
+            report = build_schema_report(self._scope.dataset, check, self._drift)
+            raise DatasetProblem("assertion", text, [report])
 
     def filter_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Measure some rows, and return those that stay."""
@@ -150,6 +165,7 @@ class RowChecks:
             now=self._scope.now,
             failed_rows=self._failed_rows,
             newest=self._newest,
+            drift=self._drift,
         )
         reports = build_reports(self._scope.dataset, checks, measures)
         refused = find_refused(self._expected, reports, self._conditions)
