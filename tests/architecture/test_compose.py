@@ -64,7 +64,7 @@ def test_no_two_containers_are_given_the_same_password(made: Path) -> None:
         for name in SERVICES
         for password in re.findall(r"://\w+:([^@]+)@", str(read_made(made, name)))
     ]
-    assert len(seen) == 10
+    assert len(seen) == 11
     assert len(seen) == len(set(seen))
 
 

@@ -18,6 +18,7 @@ SERVICES = sorted(path.name for path in (ROOT / "services").iterdir() if path.is
 # The setting that holds an address, and the rule that lets its service reach it.
 RULES = {
     "nats_url": "nats",
+    "nats_monitor_url": "nats",
     "postgres_dsn": "postgres",
     "retention_dsn": "postgres",
     "payload_url": "payloads",

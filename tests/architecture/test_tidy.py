@@ -14,7 +14,7 @@ TOPS = ("libs", "services", "cli", "workloads")
 FUNCTION_LINES_MAX = 80
 FILE_LINES_MAX = 600
 # The planner names its adapters, each on its own line.
-MAIN_LINES_MAX = 113
+MAIN_LINES_MAX = 115
 EMPTY_NAMES = {"base", "common", "core", "helpers", "manager", "misc", "util", "utils"}
 SERVICE_ROOMS = {"__init__.py", "__main__.py", "settings.py", "service.py"}
 BROAD = {"Exception", "BaseException"}

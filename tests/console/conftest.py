@@ -179,7 +179,8 @@ def is_over(api: str, run: str) -> bool:
 
 
 def read_status(api: str, run: str) -> str:
-    return str(http.get(f"{api}/api/executions/{run}/status").json()["status"])
+    answer = http.get(f"{api}/api/executions/{run}/status", timeout=PATIENCE_S)
+    return str(answer.json()["status"])
 
 
 def type_noetl(stack: Stack, *words: str) -> str:
@@ -233,7 +234,7 @@ def open_page(browser: Browser, stack: Stack, runs: dict[str, str]) -> Iterator[
 def sign_in_address(stack: Stack) -> str:
     """An address that signs in; the stack's token makes its code."""
     api = stack.url("api")
-    code = http.post(f"{api}/auth/codes").json()["code"]
+    code = http.post(f"{api}/auth/codes", timeout=PATIENCE_S).json()["code"]
     return f"{api}/console/open#code={code}&next=/runs"
 
 

@@ -64,6 +64,16 @@ def test_runs_tell_what_their_checks_found_the_failed_ones_too(
         failed
     ]
     assert list_checks(command_line, "--step", "other") == []
+    of_run = command_line.type("checks", "--execution", failed, "--json")
+    reports = json.loads(of_run.out)["checks"]
+    assert [(item["check"], item["is_met"]) for item in reports] == [
+        ("not_null id", False),
+        ("row_count", True),
+    ]
+    (ended_at,) = {item["version"] for item in reports}
+    before = command_line.type("checks", "--execution", failed, "--at", str(ended_at - 1))
+    assert f"No checks in {failed}." in before.out + before.err
+    assert command_line.type("checks", PATH, "--execution", failed).code == 2
     (exited,) = [
         event
         for event in command_line.get(f"/api/executions/{failed}/events").json()["events"]

@@ -71,6 +71,15 @@ def _soak(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     return {**found, **summing.summed(samples.read(file))}
 
 
+def _choose_size(arguments: argparse.Namespace) -> console_pages.Size:
+    given = {
+        name: getattr(arguments, name)
+        for name in console_pages.Size.__struct_fields__
+        if getattr(arguments, name) is not None
+    }
+    return console_pages.Size(**given)
+
+
 RUNS: dict[str, Run] = {
     "soak": _soak,
     "concurrent": lambda folder, given: concurrent.run(
@@ -79,7 +88,7 @@ RUNS: dict[str, Run] = {
     "sweep": lambda folder, given: sweep.run(
         folder, executions=given.executions or sweep.EXECUTIONS
     ),
-    "console": lambda folder, given: console_pages.run(folder, minutes=given.minutes),
+    "console": lambda folder, given: console_pages.run(folder, _choose_size(given)),
     "tenants": lambda folder, given: tenants.run(
         folder, tenants.Size(flood=given.flood, small=given.small)
     ),
@@ -104,6 +113,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--executions", type=int, help="of concurrent and sweep")
     parser.add_argument("--flood", type=int, default=tenants.FLOOD, help="of tenants")
     parser.add_argument("--small", type=int, default=tenants.SMALL, help="of tenants")
+    parser.add_argument("--items", type=int, help="of the console's large run")
+    parser.add_argument("--lines", type=int, help="of the console's log")
+    parser.add_argument("--runs", type=int, help="of the console's list")
+    parser.add_argument("--watchers", type=int, help="pages of the console at once")
     parser.add_argument("--found", type=Path, help="write what was found here, not to benchmarks/")
     parser.add_argument("--write", type=Path, help="take such a file into benchmarks/, run nothing")
     parser.add_argument("--page", action="store_true", help="only write the page again")

@@ -13,7 +13,8 @@ def section(one: dict[str, Any]) -> str:
     ]
     return f"""## Pages of the console
 
-`make load LOADS=console`: Chromium beside a stack with one worker, 1,000 runs, a run of 100,000 items, one of 100,000 lines and
+`make load LOADS=console`: Chromium beside a stack with one worker, {one["runs"]:,} runs, a run of {
+        one["items"]:,} items, one of {one["lines"]:,} lines and
 one that goes on. {on(one)}
 
 {table(("page", "seconds until it is shown", "heap, MiB", "nodes"), pages)}

@@ -262,6 +262,7 @@ WALKS: dict[str, Walk] = {
     ),
     "/api/executions/{execution_id}/moment": _each("/api/executions/{execution_id}/moment"),
     "/api/executions/{execution_id}/difference": _difference,
+    "/api/executions/{execution_id}/checks": _each("/api/executions/{execution_id}/checks"),
     "/api/executions/{execution_id}/lineage": _each("/api/executions/{execution_id}/lineage"),
     "/api/executions/{execution_id}/trace/{step}": _trace,
     "/api/dead-letters": _plain("/api/dead-letters"),

@@ -17,6 +17,7 @@ from noetl_chassis.seals.credential_seal import CredentialSealer
 from noetl_contracts.commands.command_work import DEFAULT_POOL, IO_LANE
 from noetl_contracts.commands.worker_pools import WorkerHeartbeat
 from noetl_contracts.ids import WorkerId
+from noetl_messaging.memory.broker_settings import MemoryBrokerSettings
 from noetl_messaging.memory.consumer import MemoryBacklogs
 from noetl_messaging.memory.dead_letters import MemoryDeadLetters
 from noetl_messaging.streams import topology
@@ -191,6 +192,7 @@ def _planning(world: "World", process: Process) -> planning.Adapters:
         dead_letters=wired(MemoryDeadLetters(world.broker), "broker"),
         hints=wired(world.broker, "broker"),
         backlogs=wired(MemoryBacklogs(world.broker), "broker"),
+        broker_settings=MemoryBrokerSettings(),
         clock=process.clock,
         snowflake=process.snowflake,
         worker_presence=KnownWorkers(process.clock),

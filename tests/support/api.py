@@ -24,6 +24,7 @@ from noetl_contracts.ids import CatalogId, ExecutionId, RunId
 from noetl_contracts.ledger.records import ShardFence
 from noetl_contracts.status import RunStatus
 from noetl_messaging.memory.broker import MemoryBroker
+from noetl_messaging.memory.broker_settings import MemoryBrokerSettings
 from noetl_messaging.memory.consumer import MemoryBacklogs
 from noetl_messaging.memory.dead_letters import MemoryDeadLetters
 from noetl_messaging.streams import topology
@@ -221,6 +222,7 @@ class ApiWorld:
             "worker_presence": WorkerPresence(clock),
             "store_waits": StoreWaits(clock),
             "backlogs": MemoryBacklogs(self.broker),
+            "broker_settings": MemoryBrokerSettings(),
             "publisher": ClosedBus(),
             "clock": clock,
             "mint": SnowflakeIds(node=7, clock=clock).next_id,

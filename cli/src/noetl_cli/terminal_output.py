@@ -2,7 +2,7 @@
 
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -156,29 +156,39 @@ def show_spinner(text: str, *, is_quiet: bool = False) -> Iterator[None]:
 
     Nothing is shown where no person watches, nor with `is_quiet`: a program reads the output.
     """
+    with show_progress(text, is_quiet=is_quiet):
+        yield
+
+
+@contextmanager
+def show_progress(text: str, *, is_quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """Show a spinner as `show_spinner` does; what is yielded adds a bar of how much of how much."""
+    line = _ProgressLine(text)
     is_plain = settings.is_plain(environ=settings.copy_environment())
     if is_quiet or is_plain or not sys.stderr.isatty():
-        yield
+        yield line.set_progress
         return
-    line = _SpinnerLine(text)
     timer = threading.Timer(SHOWN_AFTER_S, line.show_line)
     timer.daemon = True
     timer.start()
     try:
-        yield
+        yield line.set_progress
     finally:
         timer.cancel()
         line.remove_line()
 
 
-class _SpinnerLine:
+class _ProgressLine:
     """A line that begins in the thread of a timer, and ends in that of the work."""
 
     def __init__(self, text: str) -> None:
         self._text = flatten_text(text)
         self._lock = threading.Lock()
         self._has_ended = False
+        self._done = 0
+        self._total: int | None = None
         self._progress: progress.Progress | None = None
+        self._task: progress.TaskID | None = None
 
     def show_line(self) -> None:
         """Show the line, unless the work has ended."""
@@ -189,11 +199,30 @@ class _SpinnerLine:
                 progress.SpinnerColumn(),
                 progress.TextColumn("{task.description}", markup=False),
                 progress.TimeElapsedColumn(),
+                progress.BarColumn(),
+                progress.TextColumn("{task.fields[figures]}", markup=False),
                 console=open_console(is_error=True),
                 transient=True,
             )
-            self._progress.add_task(self._text, total=None)
+            self._task = self._progress.add_task(self._text, total=None, figures="")
+            self._update_line()
             self._progress.start()
+
+    def set_progress(self, done: int, total: int) -> None:
+        """Say how much is done, and of how much; the line shows it once it is there."""
+        with self._lock:
+            self._done, self._total = done, total
+            self._update_line()
+
+    def _update_line(self) -> None:
+        if self._progress is None or self._task is None or self._total is None:
+            return
+        self._progress.update(
+            self._task,
+            completed=self._done,
+            total=self._total,
+            figures=f"{self._done:,} of {self._total:,}",
+        )
 
     def remove_line(self) -> None:
         """Remove the line."""

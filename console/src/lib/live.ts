@@ -1,15 +1,26 @@
 // Tells that a run moved on: one stream of its events, or a look now and then where that breaks.
+import { readMessages } from "./event_stream";
+import type { StepProgress } from "./task_progress.svelte";
 
 const REDRAW_MS = 400;
+// The slower the planner answers, the less it is asked: so long a pause for each time of an answer.
+const PAUSES_AN_ANSWER = 10;
+const REDRAW_MAX_MS = 5000;
 const FALLBACK_MS = 2500;
 const RETRY_MS = 5000;
 const AFTERWARDS_MS = 1000;
 
 /**
  * Show the run again when it has new events, one look at a time and some of them a second at most.
- * `showRun` returns the version that it shows then. Returns how to stop.
+ * `showRun` returns the version that it shows then, and `onProgress` hears how far tasks of Spark
+ * are. Returns how to stop.
  */
-export function followRun(id: string, after: number, showRun: () => Promise<number>): () => void {
+export function followRun(
+  id: string,
+  after: number,
+  showRun: () => Promise<number>,
+  onProgress: (progress: StepProgress) => void,
+): () => void {
   const controller = new AbortController();
   let last = after;
   let isStale = false;
@@ -17,6 +28,7 @@ export function followRun(id: string, after: number, showRun: () => Promise<numb
   let idleMs = 0;
   // Set from when a look is planned until its answer is there.
   let timer = 0;
+  let redrawMs = REDRAW_MS;
 
   function planLook(pauseMs: number): void {
     if (!timer) timer = window.setTimeout(() => void look(), pauseMs);
@@ -24,10 +36,13 @@ export function followRun(id: string, after: number, showRun: () => Promise<numb
 
   async function look(): Promise<void> {
     isStale = false;
+    const beganAt = performance.now();
     const shown = await showRun();
     timer = 0;
+    const wantedMs = (performance.now() - beganAt) * PAUSES_AN_ANSWER;
+    redrawMs = Math.min(REDRAW_MAX_MS, Math.max(REDRAW_MS, wantedMs));
     if (controller.signal.aborted) return;
-    if (isStale) planLook(REDRAW_MS);
+    if (isStale) planLook(redrawMs);
     // What is shown may be older than what the stream has told.
     else if (shown < last) planLook(AFTERWARDS_MS);
     else if (idleMs) planLook(idleMs);
@@ -38,19 +53,35 @@ export function followRun(id: string, after: number, showRun: () => Promise<numb
     planLook(pauseMs);
   }
 
+  /** Take a message; true when it says that the run is over. */
+  function takeMessage(event: string, data: string, version: number): boolean {
+    if (event === "progress") {
+      onProgress(JSON.parse(data) as StepProgress);
+      return false;
+    }
+    if (version) {
+      last = Math.max(last, version);
+      isStale = true;
+      planLook(redrawMs);
+    }
+    return event === "end";
+  }
+
   async function listen(): Promise<void> {
     while (!controller.signal.aborted) {
       try {
-        const answer = await fetch(`/api/executions/${id}/stream?after=${last}`, {
-          headers: { Accept: "text/event-stream", "X-NoETL-Client": "console" },
-          signal: controller.signal,
-        });
+        const answer = await fetch(
+          `/api/executions/${id}/stream?after=${last}&events=false&progress=true`,
+          {
+            headers: { Accept: "text/event-stream", "X-NoETL-Client": "console" },
+            signal: controller.signal,
+          },
+        );
         if (!answer.ok || !answer.body) throw new Error(`stream: ${answer.status}`);
         idleMs = 0;
-        const isOver = await readStream(answer.body, (version) => {
-          last = Math.max(last, version);
-          isStale = true;
-          planLook(REDRAW_MS);
+        let isOver = false;
+        await readMessages(answer.body, (message) => {
+          if (takeMessage(message.event, message.data, message.id)) isOver = true;
         });
         // The caller stops once it shows the end.
         if (isOver) return lookByItself(AFTERWARDS_MS);
@@ -68,26 +99,4 @@ export function followRun(id: string, after: number, showRun: () => Promise<numb
     controller.abort();
     clearTimeout(timer);
   };
-}
-
-/** Read versions from a stream of events; true when it says that the run is over. */
-async function readStream(
-  body: ReadableStream<Uint8Array>,
-  onVersion: (version: number) => void,
-): Promise<boolean> {
-  const reader = body
-    .pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, Uint8Array>)
-    .getReader();
-  let rest = "";
-  let isOver = false;
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return isOver;
-    const lines = (rest + value).split(/\r?\n/);
-    rest = lines.pop() ?? "";
-    for (const line of lines) {
-      if (line.startsWith("id:")) onVersion(Number(line.slice(3)));
-      else if (line.startsWith("event:") && line.slice(6).trim() === "end") isOver = true;
-    }
-  }
 }

@@ -28,6 +28,8 @@ const LOOKS: Record<string, Look> = {
   unserved: { tone: "failed", shape: "cross", name: "nobody reads" },
   safe: { tone: "done", shape: "tick", name: "as it must be" },
   unsafe: { tone: "failed", shape: "cross", name: "not safe" },
+  met: { tone: "done", shape: "tick", name: "holds" },
+  broken: { tone: "failed", shape: "cross", name: "broken" },
   unknown: { tone: "idle", shape: "ring", name: "not known" },
 };
 

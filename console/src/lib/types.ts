@@ -30,4 +30,7 @@ export type Counterfactual = Schemas["CounterfactualReport"];
 export type RunDifference = Schemas["RunDifference"];
 export type ServiceHealth = Schemas["ServiceHealth"];
 export type LetterPage = Schemas["LetterPage"];
+export type CheckList = Schemas["CheckList"];
+export type CheckView = Schemas["CheckView"];
+export type RunCheckList = Schemas["RunCheckList"];
 export type MomentProgress = Schemas["MomentProgress"];

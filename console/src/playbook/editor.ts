@@ -91,7 +91,8 @@ export function createEditor(root: ShadowRoot, options: Options): YamlEditorView
         syntaxHighlighting(COLOURS),
         LOOK,
         EditorView.lineWrapping,
-        EditorView.contentAttributes.of({ "aria-label": "Text of the playbook" }),
+        // A text that is longer than its frame is scrolled by keyboard, which starts in the text.
+        EditorView.contentAttributes.of({ "aria-label": "Text of the playbook", tabindex: "0" }),
         EditorState.readOnly.of(options.isReadOnly),
         // Escape and then Tab leaves the editor by the keyboard.
         keymap.of([

@@ -5,6 +5,7 @@ import { findRecords } from "../lib/records";
 import { Resource } from "../lib/resource.svelte";
 import { router } from "../lib/router.svelte";
 import { isEnded } from "../lib/status";
+import { TaskProgress } from "../lib/task_progress.svelte";
 import type { Moment, MomentProgress, StageView } from "../lib/types";
 
 export class RunView {
@@ -19,6 +20,8 @@ export class RunView {
   });
   /** How far the fold of a moment is that takes more than one answer. */
   folding = $state.raw<MomentProgress | null>(null);
+  /** How far tasks of Spark are, while the run goes on and its present is shown. */
+  readonly progress = new TaskProgress();
   private stopFollowing: (() => void) | null = null;
 
   constructor(readonly id: string) {
@@ -54,16 +57,20 @@ export class RunView {
     this.stop();
     const data = this.data;
     if (this.isLive && data) {
-      this.stopFollowing = followRun(this.id, data.version, async () => {
+      const showRun = async (): Promise<number> => {
         await this.moment.refresh();
         return this.data?.version ?? 0;
-      });
+      };
+      this.stopFollowing = followRun(this.id, data.version, showRun, (progress) =>
+        this.progress.put(progress),
+      );
     }
   }
 
   stop(): void {
     this.stopFollowing?.();
     this.stopFollowing = null;
+    this.progress.clear();
   }
 
   /** The first step that failed: where somebody looks first. */

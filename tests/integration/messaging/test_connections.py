@@ -13,6 +13,7 @@ from noetl_chassis.clock import SystemClock
 from noetl_contracts import subjects
 from noetl_contracts.commands.command_work import IO_LANE
 from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_messaging.jetstream.broker_settings import JetStreamSettings
 from noetl_messaging.jetstream.connection import Connection, ConnectionTimeouts, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.open_connections import NatsConnections
@@ -20,6 +21,7 @@ from noetl_messaging.jetstream.publisher import JetStreamPublisher
 from noetl_messaging.jetstream.streams import JetStreamStreams
 from noetl_messaging.jetstream.unsettled_messages import JetStreamUnsettledMessages
 from noetl_messaging.streams import topology
+from noetl_messaging.streams.errors import MessagingUnavailable
 from noetl_messaging.streams.ports import Message
 
 WAITS = ConnectionTimeouts(connect_s=10)
@@ -126,3 +128,23 @@ async def test_what_is_handed_over_and_not_settled_is_listed(
         held = [(one.stream_sequence, one.data) for one in (taken[0], taken[2])]
         assert await list_held() == held
         await consumer.close()
+
+
+@pytest.mark.parametrize("has_monitor", [True, False])
+async def test_a_broker_tells_how_it_stores(
+    server: NatsServer, reaper: Connection, *, has_monitor: bool
+) -> None:
+    monitor_url = server.url_for("monitor") if has_monitor else ""
+    async with open_connection(server.url_for("planner"), name="planner", waits=WAITS) as planner:
+        reader = JetStreamSettings(planner, monitor_url)
+        settings = await reader.read_settings()
+    assert settings.sync_interval_s == (1.0 if has_monitor else None)
+    assert set(settings.storage_by_stream) == {stream.name for stream in topology.STREAMS}
+    assert set(settings.storage_by_stream.values()) == {"file"}
+
+
+async def test_who_may_not_ask_a_server_is_told_so(server: NatsServer, reaper: Connection) -> None:
+    async with open_connection(server.url_for("planner"), name="planner", waits=WAITS) as planner:
+        reader = JetStreamSettings(planner, server.url_for("admin"))
+        with pytest.raises(MessagingUnavailable, match="system account"):
+            await reader.read_settings()

@@ -12,7 +12,7 @@ import pytest
 from noetl_cli import terminal_output
 from noetl_cli.commands.history import replay
 from noetl_cli.commands.playbooks import lint
-from noetl_cli.terminal_output import show_spinner
+from noetl_cli.terminal_output import show_progress, show_spinner
 
 PLAYBOOK = """\
 apiVersion: noetl.io/v2
@@ -71,10 +71,20 @@ def test_what_ends_at_once_is_not_shown(patch: pytest.MonkeyPatch) -> None:
     assert terminal.getvalue() == ""
 
 
+def test_what_is_known_of_the_end_is_shown_as_a_bar(patch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(patch)
+    with show_progress("Reading") as show_done:
+        show_done(20_000, 100_000)
+        assert terminal.is_written.wait(30)
+        show_done(40_000, 100_000)
+    assert "40,000 of 100,000" in terminal.getvalue()
+
+
 def test_nothing_is_shown_to_a_program(patch: pytest.MonkeyPatch) -> None:
     threads = threading.active_count()
     terminal = open_terminal(patch)
-    with show_spinner("Reading", is_quiet=True):
+    with show_progress("Reading", is_quiet=True) as show_done:
+        show_done(1, 2)
         assert threading.active_count() == threads
     assert terminal.getvalue() == ""
     pipe = io.StringIO()
@@ -94,8 +104,8 @@ def test_verbs_that_last_show_a_line(patch: pytest.MonkeyPatch, tmp_path: Path) 
         shown.append("quiet" if is_quiet else text)
         yield
 
-    for module in (lint, replay):
-        patch.setattr(module, "show_spinner", note)
+    patch.setattr(lint, "show_spinner", note)
+    patch.setattr(replay, "show_progress", note)
     lint.lint([playbook], form=lint.LintFormat.TEXT)
     lint.lint([playbook], form=lint.LintFormat.JSON)
     assert shown == ["Checking 1 file", "quiet"]

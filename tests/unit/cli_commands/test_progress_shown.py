@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 import pytest
+from msgspec import structs
 from rich.console import Console
 
 from noetl_cli.planner import execution_stream
@@ -87,6 +88,9 @@ def test_a_stream_tells_how_it_keeps_up() -> None:
     assert format_spark_progress(told.spark) == (
         "stream: batch 12, 60,000 rows of 24 files, 2,500 rows/s, 1.3 s a batch, 3 files behind"
     )
+    late = structs.replace(stream, watermark="2026-01-01T12:00:00.000Z")
+    text = format_spark_progress(progress_of("job", jobs=3, stream=late).spark)
+    assert text.endswith("3 files behind, watermark 2026-01-01T12:00:00")
 
 
 def test_the_address_of_the_page_is_told_once(clock: list[float]) -> None:

@@ -190,6 +190,9 @@ def found() -> dict[str, Any]:
         },
         "console": {
             "machine": MACHINE,
+            "items": 100_000,
+            "lines": 100_000,
+            "runs": 1_000,
             "pages": [{"page": "runs", "seconds": 0.5, "heap_mib": 3.0, "nodes": 900}],
             "logs": {
                 "found": 10,

@@ -12,6 +12,7 @@ from tests.support.identities import OWNER, make_caller, make_guarded_app, open_
 
 from noetl_contracts.ids import ExecutionId
 from noetl_planner.api.executions import moments
+from noetl_planner.api.lookup import fold_slices
 from noetl_planner.moments import moment_folds
 from noetl_planner.moments.moment_folds import MomentFold, MomentFolds
 from noetl_replay.history_replay import HistoryReplay
@@ -102,14 +103,14 @@ async def ask_moment(world: ApiWorld, version: int, execution_id: ExecutionId = 
 async def test_a_far_moment_is_folded_in_slices_and_says_how_far_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(moments, "SLICE_EVENTS", 1)
+    monkeypatch.setattr(fold_slices, "SLICE_EVENTS", 1)
     world = await a_world()
     app = make_guarded_app(world)
     async with open_client(app, OWNER) as client:
         answers = [await client.get(MOMENT, params={"version": 3}) for _ in range(3)]
     assert [answer.status_code for answer in answers] == [202, 202, 200]
     assert [answer.json().get("folded") for answer in answers[:2]] == [1, 2]
-    monkeypatch.setattr(moments, "SLICE_EVENTS", 1000)
+    monkeypatch.setattr(fold_slices, "SLICE_EVENTS", 1000)
     assert answers[-1].json() == (await ask_moment(world, 3)).json()
 
 

@@ -14,6 +14,8 @@ from tests.support.identities import (
     open_client,
 )
 
+from noetl_messaging.memory.broker_settings import MemoryBrokerSettings
+from noetl_messaging.streams.broker_durability import BrokerSettings
 from noetl_messaging.streams.errors import MessagingUnavailable
 from noetl_messaging.streams.ports import Backlog
 from noetl_planner.api.app import create_app
@@ -63,6 +65,13 @@ class LostDatabase:
         raise StorageUnavailable("the ledger is away")
 
 
+class LostBroker:
+    """A broker that is away."""
+
+    async def read_settings(self) -> None:
+        raise MessagingUnavailable("NATS is away")
+
+
 async def ask(**services: Any) -> Any:
     world = ApiWorld()
     async with open_client(create_app(world.services(**services)), NOBODY) as client:
@@ -101,10 +110,50 @@ async def test_settings_are_judged_one_by_one() -> None:
 
 
 async def test_a_server_that_is_away_hides_no_other_part() -> None:
-    shown = await ask(backlogs=GivenBacklogs(None), durability=LostDatabase())
-    assert (shown["projectors"], shown["settings"]) == (None, None)
+    shown = await ask(
+        backlogs=GivenBacklogs(None), durability=LostDatabase(), broker_settings=LostBroker()
+    )
+    assert (shown["projectors"], shown["settings"], shown["broker_settings"]) == (None, None, None)
     assert shown["outbox"]["rows"] == 0
-    assert shown["problems"] == {"projectors": "NATS is away", "settings": "the ledger is away"}
+    assert shown["problems"] == {
+        "projectors": "NATS is away",
+        "settings": "the ledger is away",
+        "broker_settings": "NATS is away",
+    }
+
+
+@pytest.mark.parametrize(
+    ("interval_s", "is_well", "words"),
+    [
+        (0, True, "Every acknowledged message is on the disk"),
+        (1, True, "may lose the messages of the last 1 s"),
+        (120, False, "may lose the messages of the last 120 s"),
+        (None, None, "NOETL_PLANNER_NATS_MONITOR_URL"),
+    ],
+)
+async def test_what_the_broker_may_lose_is_told(
+    interval_s: float | None, *, is_well: bool | None, words: str
+) -> None:
+    storage = {"NOETL_EVENTS": "file", "NOETL_INGEST": "file"}
+    given = BrokerSettings(sync_interval_s=interval_s, storage_by_stream=storage)
+    shown = await ask(broker_settings=MemoryBrokerSettings(given))
+    kept, interval = shown["broker_settings"]
+    assert (kept["name"], kept["found"], kept["is_well"]) == ("nats storage", "file", True)
+    assert (interval["name"], interval["is_well"]) == ("nats sync_interval", is_well)
+    assert words in (interval["meaning"] if is_well else interval["way_out"])
+
+
+async def test_a_stream_in_memory_is_told() -> None:
+    storage = {"NOETL_EVENTS": "memory", "NOETL_INGEST": "file"}
+    given = BrokerSettings(sync_interval_s=1, storage_by_stream=storage)
+    shown = await ask(broker_settings=MemoryBrokerSettings(given))
+    kept, _ = shown["broker_settings"]
+    assert (kept["found"], kept["is_well"]) == ("memory: NOETL_EVENTS", False)
+    assert "noetl_messaging apply" in kept["way_out"]
+
+
+async def test_a_broker_in_memory_has_no_settings() -> None:
+    assert (await ask())["broker_settings"] == []
 
 
 async def test_only_who_administers_the_installation_is_told() -> None:

@@ -10,7 +10,7 @@ from noetl_chassis.clock import Clock
 from noetl_cli.audit import dossier
 from noetl_cli.audit.dossier import DossierSeal, SealedEvent, SealedHead, ValuePool
 from noetl_cli.errors import CliError, ExitCode
-from noetl_cli.planner import client
+from noetl_cli.planner import client, folded_answer
 from noetl_cli.planner.client import PlannerClient, PlannerRefusal
 from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId
@@ -204,10 +204,13 @@ class DossierCollector:
 
     def _fetch_moment(self, version: int) -> dict[str, Any]:
         """Ask until the moment is folded: the planner goes on from the one before."""
-        while True:
-            answer: dict[str, Any] = self._planner.get(f"{self._run}/moment", version=version)
-            if "folded" not in answer:
-                return answer
+        answer: dict[str, Any] = self._fetch_folded(f"{self._run}/moment", version=version)
+        return answer
+
+    def _fetch_folded(self, path: str, **query: Any) -> Any:
+        return folded_answer.fetch_folded(
+            self._planner, path, show_progress=folded_answer.ignore_progress, **query
+        )
 
     def _record_answers(self, latest: dict[str, Any]) -> None:
         execution_id, head = latest["execution_id"], latest["head_version"]
@@ -216,6 +219,7 @@ class DossierCollector:
         )
         self._record("/api/replay/density", **self._query, spans=120)
         self._record("/api/replay/diff", **self._query, before=head)
+        self._record(f"{self._run}/checks")
         results = f"/api/result/{execution_id}"
         self._record(f"{results}/list")
         for result in self._answers[f"{results}/list"]["body"].get("results", []):
@@ -228,7 +232,7 @@ class DossierCollector:
     def _record(self, path: str, **query: Any) -> None:
         """Ask once, and keep what the planner answered, a refusal too."""
         try:
-            status, body = 200, dict(self._planner.get(path, **query))
+            status, body = 200, dict(self._fetch_folded(path, **query))
         except PlannerRefusal as refusal:
             status, body = refusal.status, _show_refusal(refusal)
         self._answers[unquote(path)] = {"status": status, "body": body}

@@ -7,6 +7,7 @@ from typing import Any
 
 from noetl_chassis.clock import Clock
 from noetl_cli.errors import CliError, ExitCode
+from noetl_cli.planner import folded_answer
 from noetl_cli.planner.client import PlannerClient
 from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId
@@ -105,8 +106,12 @@ class EvidenceCollector:
             events = self._fetch_events(value.version)
             self._add_file("events", evidence.encode_event_lines(events))
         with self._record_step("replay"):
-            replayed = self._planner.get(
-                "/api/replay/state", **self._query, as_of_position=value.version
+            replayed = folded_answer.fetch_folded(
+                self._planner,
+                "/api/replay/state",
+                show_progress=folded_answer.ignore_progress,
+                **self._query,
+                as_of_position=value.version,
             )
             self._add_file("replay", codec.encode_json(dict(replayed)))
         with self._record_step("live_rows"):

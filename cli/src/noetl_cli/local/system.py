@@ -22,6 +22,7 @@ from noetl_contracts.commands.command_work import IO_LANE, SPARK_LANE
 from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.requests import inbox
 from noetl_messaging.memory.broker import MemoryBroker
+from noetl_messaging.memory.broker_settings import MemoryBrokerSettings
 from noetl_messaging.memory.consumer import MemoryBacklogs, MemoryConsumer
 from noetl_messaging.memory.dead_letters import MemoryDeadLetters
 from noetl_messaging.memory.registers import MemoryRegisters
@@ -235,6 +236,7 @@ def _build_planner_adapters(
         dead_letters=MemoryDeadLetters(broker),
         hints=broker,
         backlogs=MemoryBacklogs(broker),
+        broker_settings=MemoryBrokerSettings(),
         clock=clock,
         snowflake=SnowflakeIds(node=0, clock=clock),
         worker_presence=WorkerPresence(clock),

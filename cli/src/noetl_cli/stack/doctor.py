@@ -14,8 +14,9 @@ from noetl_cli.stack.home_folder.home import StackHome, is_supervised
 from noetl_cli.stack.home_folder.state import ProcessPhase, StackPhase, StackState
 from noetl_cli.stack.processes import health_check, loopback, nats_requests, programs
 from noetl_cli.stack.processes.health_check import HealthCheck, Verdict
-from noetl_cli.stack.servers import nats, roles
+from noetl_cli.stack.servers import roles
 from noetl_cli.stack.task_walls import check_task_walls
+from noetl_messaging.streams.broker_durability import judge_interval
 from noetl_messaging.streams.topology import SERVER_MIN
 from noetl_storage.ports import durability_ports
 from noetl_storage.postgres import durability
@@ -229,17 +230,12 @@ def _check_streams(monitor: str) -> HealthCheck:
 
 
 def _check_sync_interval(config: _JetStreamConfig) -> HealthCheck:
-    seconds = config.sync_interval / 1e9
-    if config.sync_always:
-        text, is_short = "always: every acknowledged message is on disk", True
-    else:
-        text = f"{seconds:g} s: a power failure repeats that much work; the ledger loses nothing"
-        is_short = 0 < seconds <= nats.SYNC_INTERVAL_WARN_S
+    finding = judge_interval(0 if config.sync_always else config.sync_interval / 1e9)
     return HealthCheck(
-        name="nats sync_interval",
-        verdict=Verdict.OK if is_short else Verdict.WARN,
-        found=text,
-        way_out="" if is_short else "Start with: noetl up --nats-sync-interval 1s",
+        name=f"nats {finding.name}",
+        verdict=Verdict.OK if finding.is_kept else Verdict.WARN,
+        found=f"{finding.value}: {finding.meaning}",
+        way_out="" if finding.is_kept else "Start with: noetl up --nats-sync-interval 1s",
     )
 
 

@@ -287,6 +287,7 @@ def _format_stream(stream: StreamProgress) -> str:
         f"{stream.processed_rows_per_s:,.0f} rows/s",
         f"{stream.batch_s:.1f} s a batch",
         f"{stream.files_behind:,} files behind",
+        *([f"watermark {stream.watermark[:19]}"] if stream.watermark else []),
     )
     return ", ".join(parts)
 

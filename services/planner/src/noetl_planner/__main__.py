@@ -6,6 +6,7 @@ from functools import partial
 from noetl_chassis import lifecycle
 from noetl_chassis.clock import SystemClock
 from noetl_chassis.observability import tracing
+from noetl_messaging.jetstream.broker_settings import JetStreamSettings
 from noetl_messaging.jetstream.connection import ConnectionTimeouts, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
@@ -94,6 +95,7 @@ async def run_service(config: settings.Settings) -> None:
                 dead_letters=JetStreamDeadLetters(bus),
                 hints=NatsHints(bus),
                 backlogs=JetStreamBacklogs(bus),
+                broker_settings=JetStreamSettings(bus, config.nats_monitor_url),
                 clock=clock,
                 snowflake=await wiring.register_planner(instances, process, clock, config),
                 worker_presence=WorkerPresence(clock),

@@ -53,6 +53,8 @@ class Settings(settings.PlacedSettings, frozen=True, kw_only=True, forbid_unknow
     # How often a principal may call in a second; 0: as often as it likes. The owner always may.
     calls_per_s: Annotated[float, Meta(ge=0)] = 500
     http_port: Annotated[int, Meta(ge=0, le=65535)] = 8080
+    # A user of NATS's system account, who may ask how often messages are written to the disk.
+    nats_monitor_url: str = ""
     # How many clients may follow executions: all, those of one address, those of one execution.
     streams_max: Annotated[int, Meta(ge=0)] = 256
     streams_client_max: Annotated[int, Meta(ge=1)] = 64

@@ -22,6 +22,7 @@ from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.ledger import envelope
 from noetl_contracts.ledger.records import ShardFence
 from noetl_messaging.streams import topology
+from noetl_messaging.streams.broker_durability import BrokerDurability
 from noetl_messaging.streams.ports import Backlogs, Consumer, DeadLetters, Hints, Publisher
 from noetl_planner.api import server
 from noetl_planner.api.app import create_app
@@ -153,6 +154,7 @@ class Adapters(Struct, frozen=True, kw_only=True):
     dead_letters: DeadLetters
     hints: Hints
     backlogs: Backlogs
+    broker_settings: BrokerDurability
     clock: Clock
     snowflake: SnowflakeIds
     worker_presence: WorkerPresence
@@ -314,6 +316,7 @@ def build_api_services(
             publisher=adapters.publisher,
             hints=adapters.hints,
             backlogs=adapters.backlogs,
+            broker_settings=adapters.broker_settings,
             dead_letters=adapters.dead_letters,
             dead_letter_log=adapters.dead_letter_log,
         ),

@@ -16,7 +16,8 @@ from noetl_cli.errors import CliError, ExitCode
 from noetl_cli.local import history, past_state
 from noetl_cli.planner import client
 from noetl_cli.planner.client import PlannerClient
-from noetl_cli.terminal_output import show_spinner
+from noetl_cli.planner.folded_answer import fetch_folded
+from noetl_cli.terminal_output import show_progress, show_spinner
 from noetl_contracts import codec
 from noetl_replay.audit import event_actors, evidence, evidence_folder
 from noetl_replay.audit.evidence import EvidenceScope
@@ -64,15 +65,19 @@ def show_replayed_state(  # noqa: PLR0913 - one parameter for each option of the
         return
     with (
         client.open_client(server, tenant=tenant, organization=organization) as planner,
-        show_spinner("Replaying", is_quiet=as_json),
+        show_progress("Replaying", is_quiet=as_json) as show_folded,
     ):
-        state = planner.get(
+        state = fetch_folded(
+            planner,
             "/api/replay/state",
+            show_progress=show_folded,
             **_build_execution_query(planner, execution_id),
             as_of_position=at,
             as_of_event_id=event,
             as_of_time=time,
             projection=projection,
+            # People are shown how many there are.
+            rows=str(as_json).lower(),
             resolve_payloads=str(resolve_payloads).lower(),
         )
     _print_state(state, as_json=as_json)
@@ -93,9 +98,12 @@ def format_state_lines(replay: dict[str, Any]) -> list[str]:
         f"{replay['execution_id']}  {replay['status']}  {where}",
         f"state            {replay['state_checksum']}",
     ]
+    counts = replay.get("row_counts") or {
+        surface: len(rows) for surface, rows in replay["surfaces"].items()
+    }
     lines += [
-        f"{surface:<16} {replay['projection_checksums'][surface]}  {len(rows)} rows"
-        for surface, rows in replay["surfaces"].items()
+        f"{surface:<16} {checksum}  {counts[surface]} rows"
+        for surface, checksum in replay["projection_checksums"].items()
     ]
     resolution = replay.get("payload_resolution")
     if resolution is not None:
@@ -137,10 +145,12 @@ def diff_positions(
         return
     with (
         client.open_client(server, tenant=tenant, organization=organization) as planner,
-        show_spinner("Replaying", is_quiet=as_json),
+        show_progress("Replaying", is_quiet=as_json) as show_folded,
     ):
-        states = planner.get(
+        states = fetch_folded(
+            planner,
             "/api/replay/diff",
+            show_progress=show_folded,
             **_build_execution_query(planner, execution_id),
             before=before,
             after=after,
@@ -159,6 +169,10 @@ def _print_diff(differences: dict[str, Any], *, as_json: bool) -> None:
     )
     for line in differences["tree"] or ["no difference"]:
         terminal_output.print_line(line)
+    if differences.get("more_rows"):
+        terminal_output.print_note(
+            f"{differences['more_rows']:,} more rows differ. For closer positions there are fewer."
+        )
 
 
 @app.command("verify")

@@ -23,7 +23,6 @@ MONITOR = "monitor"
 # throughput; a killed process loses no message under any interval, only what it noted of
 # deliveries in the last tenth of a second.
 SYNC_INTERVAL = "1s"
-SYNC_INTERVAL_WARN_S = 10
 MAX_PAYLOAD = "1MB"
 # Said outright: else it is a share of what is free at the start, and a server that starts on a
 # disk that is nearly full would not open the streams that it has.

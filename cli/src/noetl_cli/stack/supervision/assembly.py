@@ -183,6 +183,7 @@ def _build_wires(
         secret_key=keyring.secret_key,
         owner_digest=codec.digest_hex(keyring.owner_token.encode()),
         only_tenant=options.only_tenant,
+        nats_monitor_url=nats.nats_url(servers.nats, nats.MONITOR) if servers.nats else "",
     )
 
 

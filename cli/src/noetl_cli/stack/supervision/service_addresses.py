@@ -52,6 +52,8 @@ class ServiceAddresses(Struct, frozen=True, kw_only=True):
     owner_digest: str
     # Of roles that open this database alone; none where the stack's roles are the server's.
     only_tenant: str | None = None
+    # Of a user of the server's own account; empty: the broker is not ours.
+    nats_monitor_url: str = ""
 
     def build_role_dsn(self, role: str, *, database: str | None = None) -> str:
         """Spell the database's address for one role."""
@@ -220,6 +222,7 @@ def _build_service_environ(
             fields["HTTP_HOST"] = LOOPBACK
             fields["ONLY_TENANT"] = "true" if wires.only_tenant else "false"
             fields["OWNER_TOKEN_SHA256"] = wires.owner_digest
+            fields["NATS_MONITOR_URL"] = wires.nats_monitor_url
             fields["OWNER_NAME"] = getpass.getuser()
             fields["HTTP_PORT"] = str(ports[f"{instance}.http"])
         case "worker":

@@ -106,7 +106,8 @@ class StreamProgress(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How a stream keeps up: its latest batch, and what waits behind it.
 
     `rows` and `files` are those of all batches of the execution; `files_behind` had arrived when
-    the latest batch began, and are not in it. Rates are rows a second.
+    the latest batch began, and are not in it. Rates are rows a second. `watermark` is the time, as
+    ISO 8601, before which rows come too late; empty where there is none yet.
     """
 
     batch: int
@@ -116,6 +117,7 @@ class StreamProgress(Struct, frozen=True, kw_only=True, omit_defaults=True):
     input_rows_per_s: float = 0.0
     processed_rows_per_s: float = 0.0
     batch_s: float = 0.0
+    watermark: str = ""
 
 
 class SparkProgress(Struct, frozen=True, kw_only=True, omit_defaults=True):

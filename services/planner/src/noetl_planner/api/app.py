@@ -39,7 +39,6 @@ from noetl_planner.api.executions import (
     run_differences,
     variables,
 )
-from noetl_planner.api.executions.moments import MomentUnderWay
 from noetl_planner.api.history import (
     audits,
     check_reports,
@@ -67,6 +66,8 @@ from noetl_planner.api.identity import (
     token_sessions,
     whoami,
 )
+from noetl_planner.api.lookup import fold_slices
+from noetl_planner.api.lookup.fold_slices import MomentUnderWay
 from noetl_planner.api.loop_items import routes as loop_items
 from noetl_planner.api.pools import pools
 from noetl_planner.api.triggers import (
@@ -231,7 +232,7 @@ def create_app(services: ApiServices) -> Litestar:
         state=State({SERVICES: services}, deep_copy=False),
         exception_handlers={
             ApiError: problems.show_api_error,
-            MomentUnderWay: moments.show_progress,
+            MomentUnderWay: fold_slices.show_progress,
             HTTPException: problems.show_http_error,
             Retryable: problems.show_retryable,
             HistoryDropped: problems.show_dropped,

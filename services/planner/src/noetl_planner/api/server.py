@@ -16,6 +16,9 @@ from noetl_planner.api.http.request_spans import TracedApi
 
 # Requests in flight may finish; those that follow an execution are woken, and end.
 DRAIN_S = 5
+# Longer than pages pause between two questions: a connection that is closed while its next
+# question is on the way costs the client an error, or the question a second time.
+IDLE_S = 30
 BACKLOG = 512
 
 log = structlog.get_logger(__name__)
@@ -58,6 +61,7 @@ async def serve_api(
             # Nothing here asks who is behind a proxy.
             proxy_headers=False,
             timeout_graceful_shutdown=DRAIN_S,
+            timeout_keep_alive=IDLE_S,
         )
         config.load()
         config.ssl = None if tls is None else tls.context

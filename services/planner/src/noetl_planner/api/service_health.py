@@ -11,7 +11,7 @@ from litestar import get
 from msgspec import Struct
 
 from noetl_contracts.errors import Retryable
-from noetl_messaging.streams import topology
+from noetl_messaging.streams import broker_durability, topology
 from noetl_planner.api.http import services as api_services
 from noetl_planner.api.http.services import ApiServices, Services
 from noetl_planner.identity.permissions import Permission
@@ -40,12 +40,16 @@ class ProjectorView(Struct, frozen=True, kw_only=True):
 
 
 class ServerSetting(Struct, frozen=True, kw_only=True):
-    """A setting of a server; `way_out` says what is at risk where it is not as it must be."""
+    """A setting of a server; `way_out` says what is at risk where it is not as it must be.
+
+    `is_well` is null where it is not known. `meaning` says what one that is well still costs.
+    """
 
     name: str
     found: str
-    is_well: bool
+    is_well: bool | None
     way_out: str = ""
+    meaning: str = ""
 
 
 class ServiceHealth(Struct, frozen=True, kw_only=True):
@@ -54,6 +58,7 @@ class ServiceHealth(Struct, frozen=True, kw_only=True):
     outbox: OutboxView | None
     projectors: list[ProjectorView] | None
     settings: list[ServerSetting] | None
+    broker_settings: list[ServerSetting] | None
     problems: dict[str, str]
 
 
@@ -70,6 +75,9 @@ async def show_service_health(services: Services) -> ServiceHealth:
         outbox=await _ask_part("outbox", _view_outbox(services), problems),
         projectors=await _ask_part("projectors", _list_projectors(services), problems),
         settings=await _ask_part("settings", _list_settings(services), problems),
+        broker_settings=await _ask_part(
+            "broker_settings", _list_broker_settings(services), problems
+        ),
         problems=problems,
     )
 
@@ -111,6 +119,20 @@ async def _list_settings(services: ApiServices) -> list[ServerSetting]:
             way_out=finding.way_out,
         )
         for finding in durability_ports.judge_settings(values)
+    ]
+
+
+async def _list_broker_settings(services: ApiServices) -> list[ServerSetting]:
+    settings = await services.messages.broker_settings.read_settings()
+    return [
+        ServerSetting(
+            name=f"nats {finding.name}",
+            found=finding.value,
+            is_well=finding.is_kept,
+            way_out=finding.way_out,
+            meaning=finding.meaning,
+        )
+        for finding in ([] if settings is None else broker_durability.judge_broker(settings))
     ]
 
 

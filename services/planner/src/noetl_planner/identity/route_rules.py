@@ -102,6 +102,7 @@ RULES: dict[tuple[str, str], RouteRule] = {
     ("GET", f"{_EXECUTION}/logs"): _SEE,
     ("GET", f"{_EXECUTION}/logs/stream"): _SEE,
     ("GET", f"{_EXECUTION}/items/{{step}}"): _READ,
+    ("GET", f"{_EXECUTION}/checks"): _SEE,
     ("GET", f"{_EXECUTION}/trace/{{step}}"): _READ,
     ("GET", f"{_EXECUTION}/lineage"): _AUDIT,
     ("POST", f"{_EXECUTION}/cancel"): _RUN,

@@ -5,13 +5,13 @@ here, in the memory of this process alone: another planner, or this one after a 
 begins again. Of a frame no more is kept than a page shows of it, about 300 bytes.
 """
 
-import asyncio
 from collections.abc import Iterable
 from typing import Any
 
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.ledger.records import FrameBin
+from noetl_planner.moments.kept_folds import KeptFolds
 from noetl_replay import rows
 from noetl_replay.fold import fold_history
 from noetl_replay.state import ExecutionState, take_changes
@@ -21,7 +21,6 @@ from noetl_storage.ledger.frame_bins import FrameSpan
 FOLDS_MAX = 8
 # Of all folds that are kept; one alone may have more.
 FRAMES_MAX = 300_000
-KEPT_S = 60.0
 Row = dict[str, Any]
 
 
@@ -34,7 +33,7 @@ class MomentFold:
         self._spans: dict[int, FrameSpan] = {}
 
     @property
-    def frame_count(self) -> int:
+    def weight(self) -> int:
         """Return how many frames it holds."""
         return len(self._spans)
 
@@ -74,36 +73,14 @@ class MomentFold:
         return frame_bins.bin_spans(self._spans.values(), bins_max=bins_max)
 
 
-class MomentFolds:
-    """The folds that were used last; one that is in use is not among them."""
+class MomentFolds(KeptFolds[MomentFold]):
+    """The folds that were used last."""
 
     def __init__(self) -> None:
-        self._folds: list[MomentFold] = []
+        super().__init__(folds_max=FOLDS_MAX, weight_max=FRAMES_MAX)
 
     def take_fold(self, execution_id: ExecutionId, version: int) -> MomentFold | None:
         """Take out the fold that comes closest to a version, and not behind it."""
-        fitting = [
-            fold
-            for fold in self._folds
-            if fold.state.execution_id == execution_id and fold.state.version <= version
-        ]
-        if not fitting:
-            return None
-        fold = max(fitting, key=lambda fold: fold.state.version)
-        self._folds.remove(fold)
-        return fold
-
-    def keep_fold(self, fold: MomentFold) -> None:
-        """Keep a fold for a while, and forget others until all are in bounds."""
-        self._folds.append(fold)
-        while len(self._folds) > 1 and (
-            len(self._folds) > FOLDS_MAX
-            or sum(kept.frame_count for kept in self._folds) > FRAMES_MAX
-        ):
-            del self._folds[0]
-        asyncio.get_running_loop().call_later(KEPT_S, self._drop_fold, fold, fold.state.version)
-
-    def _drop_fold(self, fold: MomentFold, version: int) -> None:
-        """Forget a fold that nobody has used since."""
-        if fold.state.version == version and fold in self._folds:
-            self._folds.remove(fold)
+        return self.take_latest(
+            lambda fold: fold.state.execution_id == execution_id and fold.state.version <= version
+        )

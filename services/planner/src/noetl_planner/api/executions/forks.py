@@ -19,11 +19,11 @@ from noetl_contracts.requests.facts import InheritedState
 from noetl_planner.api.catalog import catalog_entries, input_checks
 from noetl_planner.api.executions import reruns, second_persons, start_requests
 from noetl_planner.api.executions.start_requests import PRODUCER
-from noetl_planner.api.history import cuts, history_replay
+from noetl_planner.api.history import cuts
 from noetl_planner.api.history.cuts import HistoryCut
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices, Services
-from noetl_planner.api.lookup import execution_lookup, views
+from noetl_planner.api.lookup import execution_lookup, replay_slices, views
 from noetl_playbook.model.playbook import Playbook
 from noetl_playbook.plan import WorkflowGraph
 from noetl_replay.state import ExecutionState
@@ -67,10 +67,7 @@ async def begin_fork(
         event_id=body.as_of_event_id, position=body.as_of_position, time=body.as_of_time
     )
     until = await cuts.get_version_at_cut(services.history, head, cut)
-    replay = await history_replay.replay_history(
-        services, head.execution_id, until=until, has_rows=False
-    )
-    before = replay.state
+    before = await replay_slices.fold_state(services, head.execution_id, until=until)
     # A draft is no version that another could follow.
     is_pinned = body.pinned or before.catalog_version < 0
     entry = await catalog_entries.get_playbook_entry(

@@ -7,23 +7,23 @@ the same form, whose size does not grow with items and frames: these are counted
 import asyncio
 from collections.abc import Iterable
 from datetime import datetime
-from http import HTTPStatus
+from functools import partial
 from typing import Annotated, Any
 
-from litestar import Response, get
-from litestar.openapi import ResponseSpec
+from litestar import get
 from litestar.params import FromPath, QueryParameter
 from msgspec import Struct, structs
 
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger.records import FrameBin
 from noetl_contracts.status import RunStatus
-from noetl_planner.api.history import history_replay, step_runs
+from noetl_planner.api.history import step_runs
 from noetl_planner.api.history.step_runs import StepRunView
-from noetl_planner.api.http.problems import NUMBER_MAX, AnyRequest, build_bad_request_error
+from noetl_planner.api.http.problems import NUMBER_MAX, build_bad_request_error
 from noetl_planner.api.http.service_groups import HistoryStores
 from noetl_planner.api.http.services import ApiServices, Services
-from noetl_planner.api.lookup import execution_lookup, hidden_values, views
+from noetl_planner.api.lookup import execution_lookup, fold_slices, hidden_values, views
+from noetl_planner.api.lookup.fold_slices import MomentProgress, MomentUnderWay
 from noetl_planner.api.lookup.views import AwaitedMessage, LoopView, Row, StageView
 from noetl_planner.api.pools import pool_waits
 from noetl_planner.api.pools.pool_waits import Waiting
@@ -36,8 +36,6 @@ BINS_MAX = 1600
 STAGE_BINS_MAX = 160
 STAGES_MAX = 200
 RUNS_MAX = 1000
-# Events that one request folds: a second or so.
-SLICE_EVENTS = 20_000
 _ENDED = frozenset(str(status) for status in RunStatus) - {"PENDING", "RUNNING"}
 
 
@@ -93,37 +91,6 @@ class Moment(Struct, frozen=True, kw_only=True):
     late: list[views.LateView] = []
 
 
-class MomentProgress(Struct, frozen=True, kw_only=True):
-    """How far the fold of a moment has come: ask again, and it goes on from there."""
-
-    execution_id: str
-    folded: int
-    wanted: int
-
-
-class MomentUnderWay(Exception):  # noqa: N818 - nothing is wrong: it takes more than one request
-    """A moment lies so far from the beginning that it is folded in slices."""
-
-    def __init__(self, progress: MomentProgress) -> None:
-        super().__init__(f"{progress.folded} of {progress.wanted} events are folded")
-        self.progress = progress
-
-
-def show_progress(_: AnyRequest, under_way: MomentUnderWay) -> Response[MomentProgress]:
-    """Answer 202: what was asked for is not there yet."""
-    return Response(under_way.progress, status_code=HTTPStatus.ACCEPTED)
-
-
-# What routes that show moments of the past may answer besides.
-UNDER_WAY = {
-    int(HTTPStatus.ACCEPTED): ResponseSpec(
-        data_container=MomentProgress,
-        description="The moment is being folded: ask again.",
-        generate_examples=False,
-    )
-}
-
-
 class _Surfaces(Struct, frozen=True, kw_only=True):
     """What is known of an execution at a version."""
 
@@ -133,7 +100,7 @@ class _Surfaces(Struct, frozen=True, kw_only=True):
     bins: list[FrameBin]
 
 
-@get("/executions/{execution_id:str}/moment", tags=["executions"], responses=UNDER_WAY)
+@get("/executions/{execution_id:str}/moment", tags=["executions"], responses=fold_slices.UNDER_WAY)
 async def show_moment(
     services: Services,
     execution_id: FromPath[str],
@@ -155,11 +122,38 @@ async def view_moment(services: ApiServices, execution_id: str, version: int | N
             f"execution {checked_id} has no version {version} yet",
             hint=f"its latest is {head_version}",
         )
-    surfaces = (
-        await _fold_surfaces(services, checked_id, version)
-        if is_past and version is not None
-        else await _read_surfaces(services.history, checked_id, row)
+    moment: Moment
+    if is_past and version is not None:
+        surfaces = await _fold_surfaces(services, checked_id, version)
+        moment = await _view_surfaces(services, row, surfaces, head_version, is_past=True)
+    else:
+        moment = await services.history.shared_moments.get_moment(
+            checked_id,
+            (row.get("version") or 0, head_version),
+            partial(_view_present, services, row, head_version),
+        )
+    if not await hidden_values.may_read_values(services, checked_id):
+        moment = structs.replace(moment, variables={}, workload=None)
+    return moment
+
+
+async def _view_present(services: ApiServices, row: Row, head_version: int) -> Moment:
+    """View a run as it is: the same for all who may see it, but for values that are hidden."""
+    execution_id = ExecutionId(row["execution_id"])
+    surfaces = await _read_surfaces(services.history, execution_id, row)
+    moment = await _view_surfaces(services, row, surfaces, head_version, is_past=False)
+    if views.is_terminal(row):
+        return moment
+    return structs.replace(
+        moment,
+        waiting=await pool_waits.list_execution_waits(services, execution_id),
+        messages=await views.list_awaited_messages(services, execution_id),
     )
+
+
+async def _view_surfaces(
+    services: ApiServices, row: Row, surfaces: _Surfaces, head_version: int, *, is_past: bool
+) -> Moment:
     shown_version = surfaces.execution.get("version") or 0
     end = surfaces.execution.get("updated_at") if is_past else None
     now = surfaces.execution.get("ended_at") or end or services.clock.now()
@@ -169,16 +163,7 @@ async def view_moment(services: ApiServices, execution_id: str, version: int | N
     runs = step_runs.view_runs(
         [event for event in run_events if event.version <= shown_version], now=now
     )
-    moment = _build_moment(surfaces, runs, now=now, head_version=head_version, is_past=is_past)
-    if not await hidden_values.may_read_values(services, checked_id):
-        moment = structs.replace(moment, variables={}, workload=None)
-    if is_past or views.is_terminal(surfaces.execution):
-        return moment
-    return structs.replace(
-        moment,
-        waiting=await pool_waits.list_execution_waits(services, checked_id),
-        messages=await views.list_awaited_messages(services, checked_id),
-    )
+    return _build_moment(surfaces, runs, now=now, head_version=head_version, is_past=is_past)
 
 
 async def _read_surfaces(history: HistoryStores, execution_id: ExecutionId, row: Row) -> _Surfaces:
@@ -215,12 +200,9 @@ async def _fold_until(services: ApiServices, execution_id: ExecutionId, version:
     fold = folds.take_fold(execution_id, version) or MomentFold(
         build_empty_state(execution_id, **services.tenant_scope)
     )
-    end = min(version, fold.state.version + SLICE_EVENTS)
+    end = min(version, fold.state.version + fold_slices.SLICE_EVENTS)
     try:
-        while fold.state.version < end:
-            await history_replay.feed_page(services.history, fold, until=end)
-            # Other requests have their turn between two pages.
-            await asyncio.sleep(0)
+        await fold_slices.feed_until(services.history, fold, until=end)
     except asyncio.CancelledError:
         # Who asked has gone on to another moment: the pages so far are whole.
         folds.keep_fold(fold)

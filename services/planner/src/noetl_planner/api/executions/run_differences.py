@@ -17,7 +17,7 @@ from noetl_planner.api.history import results
 from noetl_planner.api.history.results import ResultOutline
 from noetl_planner.api.http.problems import NUMBER_MAX
 from noetl_planner.api.http.services import ApiServices, Services
-from noetl_planner.api.lookup import hidden_values
+from noetl_planner.api.lookup import fold_slices, hidden_values
 
 
 class ComparedRun(Struct, frozen=True, kw_only=True):
@@ -78,7 +78,11 @@ class RunSides(Struct, frozen=True, kw_only=True):
     has_inputs: bool
 
 
-@get("/executions/{execution_id:str}/difference", tags=["executions"], responses=moments.UNDER_WAY)
+@get(
+    "/executions/{execution_id:str}/difference",
+    tags=["executions"],
+    responses=fold_slices.UNDER_WAY,
+)
 async def show_difference(
     services: Services,
     execution_id: FromPath[str],

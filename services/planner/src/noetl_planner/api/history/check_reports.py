@@ -1,4 +1,4 @@
-"""What the checks of a playbook's datasets have found, run after run."""
+"""What checks of datasets have found: run after run of a playbook, and in one execution."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -6,15 +6,17 @@ from http import HTTPStatus
 from typing import Annotated
 
 from litestar import get
-from litestar.params import FromQuery, QueryParameter
+from litestar.params import FromPath, FromQuery, QueryParameter
 from msgspec import Struct
 
 from noetl_contracts import codec
 from noetl_contracts.commands.task_metrics import MetricsByTask
 from noetl_contracts.ids import ExecutionId
-from noetl_planner.api.http.problems import ApiError
-from noetl_planner.api.http.services import Services
-from noetl_planner.api.lookup import execution_lookup
+from noetl_planner.api.history import step_runs
+from noetl_planner.api.http.problems import NUMBER_MAX, ApiError
+from noetl_planner.api.http.services import ApiServices, Services
+from noetl_planner.api.lookup import execution_lookup, views
+from noetl_planner.api.lookup.views import Row
 from noetl_storage.ports.history_ports import ShownEvent
 
 EXECUTIONS_MAX = 200
@@ -23,13 +25,14 @@ RUNS_MAX = 1000
 
 
 class CheckView(Struct, frozen=True, kw_only=True):
-    """What a check has found in a run of a step; `at` is when the run ended.
+    """What a check has found in a run of a step; `at` is when the run ended, in event `version`.
 
     `failed_rows` are those that break it, None for a check of the whole dataset, which has
     `measured`.
     """
 
     execution_id: str
+    version: int
     at: datetime
     step: str
     task: str
@@ -104,6 +107,7 @@ def _view_reports(event: ShownEvent) -> Iterator[CheckView]:
         for report in metrics.checks:
             yield CheckView(
                 execution_id=event.execution_id,
+                version=event.version,
                 at=event.event_time,
                 step=event.context["step"],
                 task=task,
@@ -115,4 +119,55 @@ def _view_reports(event: ShownEvent) -> Iterator[CheckView]:
             )
 
 
-ROUTES = (list_checks,)
+class RunCheckList(Struct, frozen=True, kw_only=True):
+    """What the checks of an execution have found, the latest first.
+
+    `more` says that there are older reports than are listed.
+    """
+
+    execution_id: str
+    checks: list[CheckView]
+    more: bool
+
+
+@get("/executions/{execution_id:str}/checks", tags=["executions"])
+async def list_run_checks(
+    services: Services,
+    execution_id: FromPath[str],
+    step: Annotated[str | None, QueryParameter(max_length=200)] = None,
+    version: Annotated[int | None, QueryParameter(ge=1, le=NUMBER_MAX)] = None,
+) -> RunCheckList:
+    """List what the checks of an execution have found, or had found by a version of it."""
+    row = await execution_lookup.get_execution_row(services, execution_id)
+    events = await _find_check_events(services, row, step)
+    return RunCheckList(
+        execution_id=row["execution_id"],
+        checks=[
+            view
+            for event in events[:RUNS_MAX]
+            if version is None or event.version <= version
+            for view in _view_reports(event)
+        ],
+        more=len(events) > RUNS_MAX,
+    )
+
+
+async def _find_check_events(services: ApiServices, row: Row, step: str | None) -> list[ShownEvent]:
+    """Ask the ledger's index; a history that has left it is read from its archive."""
+    events = await services.history.pages.list_check_events(
+        [ExecutionId(row["execution_id"])], step=step, events_max=RUNS_MAX + 1
+    )
+    if events or not views.is_terminal(row):
+        return events
+    run_events = await step_runs.find_run_events(
+        services.history, row, after=0, runs_max=RUNS_MAX + 1
+    )
+    return [
+        event
+        for event in reversed(run_events)
+        if step in {None, event.context["step"]}
+        and any(metrics.get("checks") for metrics in event.context.get("tasks", {}).values())
+    ]
+
+
+ROUTES = (list_checks, list_run_checks)

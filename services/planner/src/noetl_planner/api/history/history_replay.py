@@ -3,19 +3,17 @@
 import asyncio
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 from litestar import Router, get
 from litestar.di import Provide
 from litestar.params import FromQuery, QueryParameter
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from noetl_chassis import redaction
 from noetl_chassis.task_group import open_task_group
 from noetl_contracts import codec
-from noetl_contracts.errors import Permanent
 from noetl_contracts.ids import ExecutionId
-from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.ledger.records import HistoryHead
 from noetl_contracts.ledger.stored_event import StoredEvent
 from noetl_contracts.payloads import PayloadRef
@@ -23,100 +21,27 @@ from noetl_planner.api.history import cuts
 from noetl_planner.api.history.cuts import History, HistoryCut, Version
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
-from noetl_planner.api.http.service_groups import HistoryStores
 from noetl_planner.api.http.services import ApiServices, Services
-from noetl_replay import comparison, payload_references, rows, snapshot
-from noetl_replay import history_replay as replays
+from noetl_planner.api.lookup import fold_slices, replay_slices
+from noetl_planner.moments.replay_folds import (
+    EncodedSurfaces,
+    ReplayFold,
+    build_fold_report,
+    encode_row,
+)
+from noetl_replay import comparison, payload_references, rows
 from noetl_replay.audit import evidence
 from noetl_replay.audit.evidence import EvidenceScope, ExportedRows, PayloadCheck, PayloadReport
 from noetl_replay.comparison import ValueChange
-from noetl_replay.history_replay import HistoryReplay
-from noetl_replay.state import ExecutionState, build_empty_state
 from noetl_storage.ports.errors import NameRefused, PayloadCorrupt, PayloadMissing
 from noetl_storage.ports.history_ports import TimeBucket
 from noetl_storage.ports.ledger_ports import Payloads
 
-PAGE_EVENTS = 1000
-# An answer holds no more rows than this; a client that needs more asks for one projection, or for
-# the evidence.
-ROWS_MAX = 200_000
+# The rows of one answer, encoded; and of the rows of a diff, those that are compared by column.
+ANSWER_BYTES_MAX = 128 * 1024 * 1024
+DIFF_ROWS_MAX = 5000
 PAYLOADS_MAX = 5000
 _PAYLOADS_AT_ONCE = 8
-
-# What the fold raises on a history that no planner of this release would have written.
-_FOLD_FAILURES = (Permanent, LookupError, TypeError, ValueError, AttributeError)
-
-
-async def replay_history(
-    services: ApiServices, execution_id: ExecutionId, *, until: int, has_rows: bool
-) -> HistoryReplay:
-    """Fold a history up to a version; raises a 409 where it does not fold.
-
-    Without rows a snapshot may stand for what came before it; rows need the whole history.
-    """
-    start_state = build_empty_state(execution_id, **services.tenant_scope)
-    if not has_rows:
-        past_snapshot = await services.history.past_snapshots.find_snapshot_before(
-            execution_id, until
-        )
-        start_state = snapshot.restore_state(past_snapshot) or start_state
-    replay = HistoryReplay(start_state)
-    while replay.state.version < until:
-        await feed_page(services.history, replay, until=until)
-        _check_row_count(replay)
-        # Other requests have their turn between two pages.
-        await asyncio.sleep(0)
-    replay.feed_events(())
-    return replay
-
-
-class EventFold(Protocol):
-    """What a history is fed to, page by page."""
-
-    @property
-    def state(self) -> ExecutionState:
-        """Return what it has come to."""
-
-    def feed_events(self, page: Sequence[Envelope], /) -> None:
-        """Fold what follows."""
-
-
-async def feed_page(history: HistoryStores, replay: EventFold, *, until: int) -> None:
-    """Fold the next page of a history up to a version; raises a 409 where it does not fold."""
-    execution_id, after = replay.state.execution_id, replay.state.version
-    try:
-        page = await history.ledger.read_events(
-            execution_id, after_version=after, events_max=min(PAGE_EVENTS, until - after)
-        )
-        replay.feed_events(page)
-    except _FOLD_FAILURES as failure:
-        raise ApiError(
-            HTTPStatus.CONFLICT,
-            code="does_not_fold",
-            detail=f"the history of execution {execution_id} does not fold behind version "
-            f"{replay.state.version}: {failure}",
-            hint=f"see what was done to it: noetl audit verify {execution_id}",
-        ) from failure
-    if page:
-        return
-    raise ApiError(
-        HTTPStatus.CONFLICT,
-        code="history_incomplete",
-        detail=f"execution {execution_id} should reach version {until}, and has no event behind "
-        f"{after}",
-        hint=f"see what is missing: noetl audit verify {execution_id}",
-    )
-
-
-def _check_row_count(replay: HistoryReplay) -> None:
-    total = sum(map(len, replay.surfaces.values()))
-    if total > ROWS_MAX:
-        raise ApiError(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            code="replay_too_large",
-            detail=f"the replay has more than {ROWS_MAX} rows",
-            hint="ask for projection=execution, or for an earlier position",
-        )
 
 
 def redact_event(stored_event: StoredEvent) -> StoredEvent:
@@ -189,7 +114,10 @@ class PayloadPage(Struct, frozen=True, kw_only=True):
 
 
 class Diff(Struct, frozen=True, kw_only=True):
-    """What differs between two states; `before` is a position, `after` one or the live rows."""
+    """What differs between two states; `before` is a position, `after` one or the live rows.
+
+    `more_rows` counts rows that differ and are in neither `changes` nor `tree`.
+    """
 
     execution_id: str
     before: int
@@ -198,6 +126,7 @@ class Diff(Struct, frozen=True, kw_only=True):
     is_equal: bool
     changes: list[ValueChange]
     tree: list[str]
+    more_rows: int = 0
 
 
 class Density(Struct, frozen=True, kw_only=True):
@@ -209,29 +138,43 @@ class Density(Struct, frozen=True, kw_only=True):
     buckets: list[TimeBucket]
 
 
-@get("/state", tags=["replay"])
+@get("/state", tags=["replay"], responses=fold_slices.UNDER_WAY)
 async def show_state(
     services: Services,
     history: History,
     until: Version,
     projection: FromQuery[Projection] = "all",
     *,
+    has_rows: Annotated[bool, QueryParameter(name="rows")] = True,
     resolve_payloads: FromQuery[bool] = False,
 ) -> dict[str, Any]:
-    """Replay a history up to an event, a position or a time, and sum what it comes to."""
-    replay = await replay_history(
-        services, history.execution_id, until=until, has_rows=projection != "execution"
+    """Replay a history up to an event, a position or a time, and sum what it comes to.
+
+    A far position is folded in slices: 202 says how far, and the same question goes on. Without
+    `rows` there are their counts and checksums.
+    """
+    fold = await replay_slices.fold_in_slices(
+        services, history.execution_id, _list_surfaces(projection), until=until
     )
-    report = replays.build_replay_report(
-        replay, projection=projection, conceal=redaction.mask_sealed_bytes
-    )
+    if (has_rows or resolve_payloads) and fold.row_bytes > ANSWER_BYTES_MAX:
+        raise replay_slices.build_too_large_error(fold, replay_slices.TO_SEND, ANSWER_BYTES_MAX)
+    report = build_fold_report(fold, projection=projection, has_rows=has_rows)
     if resolve_payloads:
-        report["payload_resolution"] = await _resolve_payloads(services.payloads, report)
-    return {**report, "head_version": history.version, "events_folded": replay.events}
+        report["payload_resolution"] = await _resolve_payloads(services.payloads, fold, report)
+    return {**report, "head_version": history.version, "events_folded": fold.events}
 
 
-async def _resolve_payloads(payloads: Payloads, report: dict[str, Any]) -> PayloadReport:
-    references = payload_references.collect_references([report["state"], report["surfaces"]])
+def _list_surfaces(projection: Projection) -> tuple[str, ...]:
+    return rows.SURFACES if projection == "all" else (projection,)
+
+
+async def _resolve_payloads(
+    payloads: Payloads, fold: ReplayFold, report: dict[str, Any]
+) -> PayloadReport:
+    encoded_rows = [row for keyed in fold.rows_by_surface.values() for row in keyed.values()]
+    references = payload_references.collect_references(
+        [report["state"], [codec.decode_json(row) for row in encoded_rows]]
+    )
     if len(references) > PAYLOADS_MAX:
         raise ApiError(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
@@ -243,7 +186,7 @@ async def _resolve_payloads(payloads: Payloads, report: dict[str, Any]) -> Paylo
     return evidence.build_payload_report(await check_payloads(payloads, references))
 
 
-@get("/diff", tags=["replay"])
+@get("/diff", tags=["replay"], responses=fold_slices.UNDER_WAY)
 async def show_diff(
     services: Services,
     history: History,
@@ -251,40 +194,91 @@ async def show_diff(
     after: Annotated[int | None, QueryParameter(ge=1, le=problems.NUMBER_MAX)] = None,
     projection: FromQuery[Projection] = "all",
 ) -> Diff:
-    """Compare the states at two positions, or a position's with the live rows."""
-    former = await _replay_surfaces(
-        services, history.execution_id, await _check_position(services, history, before)
-    )
+    """Compare the states at two positions, or a position's with the live rows.
+
+    A far position is folded in slices: 202 says how far, and the same question goes on.
+    """
+    before = await _check_position(services, history, before)
+    surfaces = _list_surfaces(projection)
     if after is None:
+        fold = await replay_slices.fold_in_slices(
+            services, history.execution_id, surfaces, until=before
+        )
+        former = fold.rows_by_surface
         exported_rows = await _read_live_rows(services, history.execution_id)
-        other: Any = evidence.index_rows_by_key(exported_rows.rows)
-        after = exported_rows.version
-        is_live = True
+        keyed_rows = evidence.index_rows_by_key(exported_rows.rows)
+        other = {
+            surface: {key: encode_row(surface, row) for key, row in keyed_rows[surface].items()}
+            for surface in surfaces
+        }
+        version, is_live = exported_rows.version, True
     else:
-        after = await _check_position(services, history, after)
-        other = await _replay_surfaces(services, history.execution_id, after)
+        version = await _check_position(services, history, after)
+        former, other = await _fold_sides(services, history.execution_id, surfaces, before, version)
         is_live = False
-    if projection != "all":
-        former, other = {projection: former[projection]}, {projection: other[projection]}
-    changes = comparison.compare_values(former, other)
-    return Diff(
-        execution_id=history.execution_id,
-        before=before,
-        after=after,
-        is_live=is_live,
-        is_equal=not changes,
+    return _build_diff(
+        Diff(
+            execution_id=history.execution_id,
+            before=before,
+            after=version,
+            is_live=is_live,
+            is_equal=True,
+            changes=[],
+            tree=[],
+        ),
+        former,
+        other,
+    )
+
+
+async def _fold_sides(
+    services: ApiServices,
+    execution_id: ExecutionId,
+    surfaces: tuple[str, ...],
+    before: int,
+    after: int,
+) -> tuple[EncodedSurfaces, EncodedSurfaces]:
+    """Fold once, up to the later of two positions; return the rows at each."""
+    earlier, later = min(before, after), max(before, after)
+    fold = await replay_slices.fold_in_slices(
+        services, execution_id, surfaces, until=later, mark=earlier
+    )
+    sides = fold.marked_rows, fold.rows_by_surface
+    return sides if before <= after else (sides[1], sides[0])
+
+
+def _build_diff(outline: Diff, former: EncodedSurfaces, other: EncodedSurfaces) -> Diff:
+    """Compare rows as they are encoded, and those that differ by column."""
+    different_rows = [
+        (surface, key)
+        for surface in former
+        for key in sorted(former[surface].keys() | other[surface].keys())
+        if former[surface].get(key) != other[surface].get(key)
+    ]
+    sides = [_decode_rows(surfaces, different_rows[:DIFF_ROWS_MAX]) for surfaces in (former, other)]
+    changes = comparison.compare_values(*sides)
+    return structs.replace(
+        outline,
+        is_equal=not different_rows,
         changes=changes,
         tree=comparison.render_change_tree(changes),
+        more_rows=max(0, len(different_rows) - DIFF_ROWS_MAX),
     )
+
+
+def _decode_rows(
+    surfaces: EncodedSurfaces, places: Sequence[tuple[str, str]]
+) -> dict[str, dict[str, Any]]:
+    decoded_rows: dict[str, dict[str, Any]] = {surface: {} for surface in surfaces}
+    for surface, key in places:
+        row = surfaces[surface].get(key)
+        if row is not None:
+            decoded_rows[surface][key] = codec.decode_json(row)
+    return decoded_rows
 
 
 async def _check_position(services: ApiServices, history: HistoryHead, position: int) -> int:
     return await cuts.get_version_at_cut(services.history, history, HistoryCut(position=position))
-
-
-async def _replay_surfaces(services: ApiServices, execution_id: ExecutionId, version: int) -> Any:
-    replay = await replay_history(services, execution_id, until=version, has_rows=True)
-    return replays.build_replay_report(replay, conceal=redaction.mask_sealed_bytes)["surfaces"]
 
 
 @get("/events", tags=["replay"])

@@ -12,12 +12,13 @@ from msgspec import Struct
 from noetl_contracts import codec
 from noetl_contracts.events.execution_events import BusinessObjectChanged
 from noetl_contracts.ids import ExecutionId
-from noetl_planner.api.history import cuts, history_replay
+from noetl_planner.api.history import cuts
 from noetl_planner.api.history.cuts import HistoryCut
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices, Services
-from noetl_planner.api.lookup import execution_lookup
+from noetl_planner.api.lookup import execution_lookup, fold_slices
+from noetl_planner.moments.replay_folds import ReplayFold
 from noetl_replay import fold_control, rows
 from noetl_replay.state import build_empty_state
 
@@ -42,10 +43,10 @@ async def find_past_row(
             changes_max=PAGE_CHANGES,
         )
         if page is None:
-            replay = await history_replay.replay_history(
-                services, execution_id, until=until, has_rows=True
-            )
-            return replay.surfaces["business_object"].get(object_id)
+            fold = ReplayFold(build_empty_state(execution_id, **services.tenant_scope), ())
+            await fold_slices.feed_until(services.history, fold, until=until)
+            state = fold.state
+            break
         for envelope in page:
             assert isinstance(envelope.event, BusinessObjectChanged), "its events are of one type"
             fold_control.apply_object_change(state, envelope, envelope.event)

@@ -55,12 +55,16 @@ class CoalescingTransport:
 
 # Time limit for a request's head, which is small: a client that sends single bytes is cut off.
 HEAD_S = 10.0
+# A busy loop runs its timers before it reads: before an idle connection is closed, a request that
+# came meanwhile is read. A browser whose requests are closed unread shows an error.
+READ_S = 0.05
 
 
 class HeaderTimeoutProtocol(HttpToolsProtocol):
     """HTTP whose requests begin in time: the head of each is all there after `HEAD_S`."""
 
     _deadline: asyncio.TimerHandle | None = None
+    _pieces = 0
 
     def connection_made(self, transport: Any) -> None:
         """Expect the first request."""
@@ -78,9 +82,18 @@ class HeaderTimeoutProtocol(HttpToolsProtocol):
         """Read on; the time of a head that has begun goes on."""
         if self._is_between_requests() and self._deadline is None:
             self._start_header_timer()
+        self._pieces += 1
         super().data_received(data)
         if not self._is_between_requests():
             self._cancel_header_timer()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection that was idle for long, unless its next request is there to read."""
+        self.loop.call_later(READ_S, self._close_idle, self._pieces)
+
+    def _close_idle(self, pieces: int) -> None:
+        if pieces == self._pieces:
+            self._close_between_requests()
 
     def _is_between_requests(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
@@ -95,5 +108,8 @@ class HeaderTimeoutProtocol(HttpToolsProtocol):
 
     def _close_late(self) -> None:
         self._deadline = None
-        if self._is_between_requests():
+        self.loop.call_later(READ_S, self._close_between_requests)
+
+    def _close_between_requests(self) -> None:
+        if self._is_between_requests() and not self.transport.is_closing():
             self.transport.close()

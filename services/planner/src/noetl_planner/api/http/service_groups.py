@@ -1,5 +1,7 @@
 """What API handlers use, in groups by noun: stores, caches and limits."""
 
+from typing import Any
+
 import msgspec
 from msgspec import Struct
 
@@ -7,6 +9,7 @@ from noetl_chassis.seals.credential_seal import CredentialSealer
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.ledger.records import CatalogEntry
 from noetl_contracts.lru_cache import LruCache
+from noetl_messaging.streams.broker_durability import BrokerDurability
 from noetl_messaging.streams.ports import Backlogs, DeadLetters, Hints, Publisher
 from noetl_planner.api.http.limiters import (
     CallRateLimiter,
@@ -21,6 +24,8 @@ from noetl_planner.identity.author_access import AuthorAccess
 from noetl_planner.identity.openid.sign_in import SignIn
 from noetl_planner.identity.served_tenants import ServedTenants
 from noetl_planner.moments.moment_folds import MomentFolds
+from noetl_planner.moments.replay_folds import ReplayFolds
+from noetl_planner.moments.shared_moments import SharedMoments
 from noetl_planner.shards.caches import ProgramCache
 from noetl_planner.shards.commit_feed import CommitFeed
 from noetl_planner.shards.local_starts import LocalStarts
@@ -111,6 +116,8 @@ class HistoryStores(Struct, frozen=True, kw_only=True):
     holds: Holds
     durability: DurabilitySettings
     moment_folds: MomentFolds = msgspec.field(default_factory=MomentFolds)
+    replay_folds: ReplayFolds = msgspec.field(default_factory=ReplayFolds)
+    shared_moments: SharedMoments[Any] = msgspec.field(default_factory=SharedMoments)
 
 
 class PlaybookServices(Struct, frozen=True, kw_only=True):
@@ -142,6 +149,7 @@ class MessageServices(Struct, frozen=True, kw_only=True):
     publisher: Publisher
     hints: Hints
     backlogs: Backlogs
+    broker_settings: BrokerDurability
     dead_letters: DeadLetters
     dead_letter_log: DeadLetterLog
 

@@ -168,6 +168,7 @@ HEARTBEAT_S = 1.0
 TYPES_MAX = 100
 END = "end"
 PROGRESS = "progress"
+VERSION = "version"
 # Neither a client nor a proxy on the way may keep or gather what is to arrive at once.
 STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
@@ -176,7 +177,8 @@ class EventStream:
     """Shows one client what is followed.
 
     With `types` the client gets events of these types, and the end; with `hints` also the progress
-    of tasks that is told there. Without `has_values` events come without the data in them.
+    of tasks that is told there. Without `has_values` events come without the data in them, without
+    `has_events` the latest version stands for all of them.
     """
 
     def __init__(
@@ -186,8 +188,10 @@ class EventStream:
         types: frozenset[str] = frozenset(),
         hints: Hints | None = None,
         has_values: bool = True,
+        has_events: bool = True,
     ) -> None:
         self._following = following
+        self._has_events = has_events
         self._types = types
         self._hints = hints
         self._has_values = has_values
@@ -204,11 +208,7 @@ class EventStream:
                     progress = await stack.enter_async_context(hearing)
                 pages = await stack.enter_async_context(aclosing(following.iterate_pages()))
                 async for page in pages:
-                    messages = [
-                        _build_event_message(envelope, has_values=self._has_values)
-                        for envelope in page
-                        if self._is_wanted(envelope)
-                    ]
+                    messages = self._build_messages(page)
                     messages += map(_build_progress_message, progress.take_latest())
                     if messages:
                         yield messages
@@ -222,6 +222,12 @@ class EventStream:
             return
         if following.is_over:
             yield [ServerSentEventMessage(event=END, data="{}", id=following.after)]
+
+    def _build_messages(self, page: list[Envelope]) -> list[ServerSentEventMessage]:
+        wanted = [envelope for envelope in page if self._is_wanted(envelope)]
+        if wanted and not self._has_events:
+            return [ServerSentEventMessage(event=VERSION, data="{}", id=wanted[-1].stream_version)]
+        return [_build_event_message(item, has_values=self._has_values) for item in wanted]
 
     def _is_wanted(self, envelope: Envelope) -> bool:
         return not self._types or get_event_type(envelope.event) in self._types
@@ -237,6 +243,7 @@ async def follow(
         list[str] | None, QueryParameter(name="event_type", max_items=TYPES_MAX)
     ] = None,
     has_progress: Annotated[bool | None, QueryParameter(name="progress")] = None,
+    has_events: Annotated[bool | None, QueryParameter(name="events")] = None,
     last_event_id: Annotated[
         int | None, HeaderParameter(name="Last-Event-ID", ge=0, le=NUMBER_MAX)
     ] = None,
@@ -244,7 +251,8 @@ async def follow(
     """Follow an execution from a version on to its end: all its events, or those of some types.
 
     With `progress=true` messages of the type `progress` tell how far its Spark jobs are; they are
-    no events, have no id, and nobody keeps them.
+    no events, have no id, and nobody keeps them. With `events=false` messages of the type
+    `version` have the latest version as their id, and stand for all events up to it.
     """
     types = _check_event_types(wanted or [])
     begin = last_event_id if last_event_id is not None else after or 0
@@ -262,7 +270,11 @@ async def follow(
     hints = services.messages.hints if has_progress else None
     has_values = await hidden_values.may_read_values(services, following.execution_id)
     pages = EventStream(
-        following, types=types, hints=hints, has_values=has_values
+        following,
+        types=types,
+        hints=hints,
+        has_values=has_values,
+        has_events=has_events is not False,
     ).iterate_messages()
     return Stream(
         stream_pages(

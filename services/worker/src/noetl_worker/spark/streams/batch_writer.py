@@ -26,6 +26,8 @@ from noetl_worker.spark.streams.stream_head import OpenCheckpoint
 from noetl_worker.spark.tables.stream_plans import StreamWatch
 from noetl_worker.spark.task_request import SparkRequest, SparkResult
 
+_NO_WATERMARK = "1970-01-01T00:00:00"
+
 
 class StreamClosed(Exception):  # noqa: N818 - it says what has happened
     """Ends a batch that begins after the stream has ended; the next run has it."""
@@ -172,6 +174,7 @@ class BatchWriter:
             input_rows_per_s=_read_rate(figures, "inputRowsPerSecond"),
             processed_rows_per_s=_read_rate(figures, "processedRowsPerSecond"),
             batch_s=_read_batch_s(figures),
+            watermark=_read_watermark(figures),
         )
 
 
@@ -185,6 +188,13 @@ def _read_rate(figures: Any, name: str) -> float:
     value: Any = figures.get(name) if figures else None
     is_finite = isinstance(value, int | float) and math.isfinite(value)
     return round(float(value), 1) if is_finite else 0.0
+
+
+def _read_watermark(figures: Any) -> str:
+    """Return the watermark; Spark tells of the year 1970 before there is one."""
+    times: Any = (figures.get("eventTime") if figures else None) or {}
+    text = str(times.get("watermark") or "")
+    return "" if text.startswith(_NO_WATERMARK) else text
 
 
 def _read_batch_s(figures: Any) -> float:
