@@ -81,7 +81,7 @@ def find_refused(
 
     `row_checks` are the places of checks of single rows, whose rows can be diverted.
     """
-    # Columns that are only told of do not end the task, whatever becomes of rows.
+    # Columns that end the task have ended it before its rows were looked at.
     broken = [
         place
         for place, (check, report) in enumerate(zip(expected.checks, reports, strict=True))
