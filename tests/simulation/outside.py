@@ -44,6 +44,9 @@ class Site:
         self._sink = sink
         self._process = process
 
+    def find_missing_walls(self) -> None:
+        """Say that no walls of a task were tried."""
+
     async def run(self, call: Call) -> Outcome:
         """Take some time, have the effect, and say so; or fail before it."""
         if call.sink is not None:
