@@ -408,7 +408,7 @@ async def test_rows_are_held_to_what_is_expected_of_them(worker: Bench, s3: S3Se
     known["expect"] = {"schema": "id NUMBERS"}
     wrong = await worker.tools.run(spark_call(sql="SELECT * FROM w", inputs={"w": known}))
     assert wrong.error is not None
-    assert "input 'w': expect.schema 'id NUMBERS' is no DDL" in wrong.error.message
+    assert "input 'w': expect.schema: schema 'id NUMBERS' is no DDL" in wrong.error.message
     old = {**place, "expect": {"freshness": {"column": "at", "within": "1h"}}}
     late = await worker.tools.run(spark_call(sql="SELECT * FROM w", inputs={"w": old}))
     assert late.error is not None

@@ -15,7 +15,7 @@ from tests.support.identities import (
 )
 
 from noetl_messaging.memory.broker_settings import MemoryBrokerSettings
-from noetl_messaging.streams.broker_durability import BrokerSettings
+from noetl_messaging.streams.broker_durability import BrokerSettings, JetStreamConfig
 from noetl_messaging.streams.errors import MessagingUnavailable
 from noetl_messaging.streams.ports import Backlog
 from noetl_planner.api.app import create_app
@@ -185,3 +185,17 @@ def test_a_setting_is_kept_where_nothing_acknowledged_is_lost(
 ) -> None:
     (finding,) = judge_settings({name: value, "server_version": "18"})
     assert (finding.is_kept, bool(finding.way_out)) == (is_kept, not is_kept)
+
+
+@pytest.mark.parametrize(
+    ("config", "seconds"),
+    [
+        (JetStreamConfig(), None),
+        (JetStreamConfig(sync_interval=120_000_000_000), 120.0),
+        (JetStreamConfig(sync_interval=120_000_000_000, sync_always=True), 0.0),
+    ],
+)
+def test_an_interval_that_a_server_does_not_tell_is_not_always(
+    config: JetStreamConfig, seconds: float | None
+) -> None:
+    assert config.interval_s == seconds

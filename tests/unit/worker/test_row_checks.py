@@ -344,5 +344,5 @@ def test_a_schema_that_cannot_be_expected_is_refused(schema: Any, told: str) -> 
     ],
 )
 def test_columns_that_are_no_ddl_are_refused(types: str) -> None:
-    with pytest.raises(DatasetProblem, match="schema"):
+    with pytest.raises(DatasetProblem, match=r"^expect\.schema: "):
         check_rows({"schema": types}, [])

@@ -1,5 +1,7 @@
 """Who may connect to a tenant's own database: its own roles, and nobody else."""
 
+from importlib import resources
+
 from noetl_cli.errors import StackError
 from noetl_cli.stack.home_folder import options
 from noetl_cli.stack.home_folder.home import StackHome
@@ -7,14 +9,6 @@ from noetl_cli.stack.processes.health_check import HealthCheck, Verdict
 from noetl_cli.stack.servers import roles
 
 NAME = "postgres doors"
-_WHO_MAY_CONNECT = """
-select rolname
-from pg_roles
-where rolcanlogin
-    and not rolsuper
-    and has_database_privilege(rolname, current_database(), 'connect')
-order by rolname
-"""
 
 
 def check_database_doors(home: StackHome, dsn: str, *, path: str) -> list[HealthCheck]:
@@ -23,7 +17,8 @@ def check_database_doors(home: StackHome, dsn: str, *, path: str) -> list[Health
         tenant = options.read_options(home).only_tenant
         if tenant is None:
             return []
-        answer = roles.run_psql(dsn, query=_WHO_MAY_CONNECT, path=path)
+        query = (resources.files("noetl_cli.stack") / "database_doors.sql").read_text("utf-8")
+        answer = roles.run_psql(dsn, query=query, path=path)
     except StackError as error:
         return [
             HealthCheck(name=NAME, verdict=Verdict.FAIL, found=error.message, way_out=error.way_out)

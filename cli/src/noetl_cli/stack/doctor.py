@@ -16,7 +16,7 @@ from noetl_cli.stack.processes import health_check, loopback, nats_requests, pro
 from noetl_cli.stack.processes.health_check import HealthCheck, Verdict
 from noetl_cli.stack.servers import roles
 from noetl_cli.stack.task_walls import check_task_walls
-from noetl_messaging.streams.broker_durability import judge_interval
+from noetl_messaging.streams.broker_durability import JetStreamConfig, judge_interval
 from noetl_messaging.streams.topology import SERVER_MIN
 from noetl_storage.ports import durability_ports
 from noetl_storage.postgres import durability
@@ -170,14 +170,8 @@ def _check_postgres(stack_state: StackState, *, path: str) -> list[HealthCheck]:
     ]
 
 
-class _JetStreamConfig(Struct, frozen=True, kw_only=True):
-    sync_interval: int = 0
-    sync_always: bool = False
-    store_dir: str = ""
-
-
 class _JetStream(Struct, frozen=True, kw_only=True):
-    config: _JetStreamConfig = _JetStreamConfig()
+    config: JetStreamConfig = JetStreamConfig()
 
 
 class _NatsMonitorReport(Struct, frozen=True, kw_only=True):
@@ -229,12 +223,12 @@ def _check_streams(monitor: str) -> HealthCheck:
     return HealthCheck(name="nats streams", verdict=verdict, found=verdict_text, way_out=advice)
 
 
-def _check_sync_interval(config: _JetStreamConfig) -> HealthCheck:
-    finding = judge_interval(0 if config.sync_always else config.sync_interval / 1e9)
+def _check_sync_interval(config: JetStreamConfig) -> HealthCheck:
+    finding = judge_interval(config.interval_s)
     return HealthCheck(
         name=f"nats {finding.name}",
         verdict=Verdict.OK if finding.is_kept else Verdict.WARN,
-        found=f"{finding.value}: {finding.meaning}",
+        found=": ".join(filter(None, (finding.value, finding.meaning))),
         way_out="" if finding.is_kept else "Start with: noetl up --nats-sync-interval 1s",
     )
 

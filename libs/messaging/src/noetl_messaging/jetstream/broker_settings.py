@@ -12,21 +12,13 @@ from noetl_messaging.jetstream.connection import (
     open_connection,
     translate_errors,
 )
-from noetl_messaging.streams.broker_durability import BrokerSettings
+from noetl_messaging.streams.broker_durability import BrokerSettings, JetStreamConfig
 from noetl_messaging.streams.errors import MessagingUnavailable
 from noetl_messaging.streams.topology import STREAMS, StreamSpec
 
 SUBJECT = "$SYS.REQ.SERVER.PING.VARZ"
 # A server that has not answered by then after another one is taken for gone.
 _OTHERS_WITHIN_S = 0.3
-_NANOSECONDS = 1e9
-
-
-class JetStreamConfig(Struct, frozen=True, kw_only=True):
-    """How a server stores: `sync_interval` is in nanoseconds."""
-
-    sync_interval: int = 0
-    sync_always: bool = False
 
 
 class JetStreamReport(Struct, frozen=True, kw_only=True):
@@ -84,9 +76,14 @@ class JetStreamSettings:
         )
         async with opening as monitor:
             answers = await _ask_servers(monitor)
-        return max(
-            0.0 if config.sync_always else config.sync_interval / _NANOSECONDS for config in answers
-        )
+        intervals = [config.interval_s for config in answers]
+        told_intervals = [seconds for seconds in intervals if seconds is not None]
+        if len(told_intervals) < len(intervals):
+            raise MessagingUnavailable(
+                "a server does not tell how often it writes streams to the disk: its release is "
+                "older than those that NoETL is tried with"
+            )
+        return max(told_intervals)
 
 
 async def _ask_servers(monitor: Connection) -> list[JetStreamConfig]:

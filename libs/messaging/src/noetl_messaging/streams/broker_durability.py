@@ -7,6 +7,21 @@ from msgspec import Struct
 # A stream is written to the disk at least so often.
 SYNC_INTERVAL_MAX_S = 10.0
 FILE = "file"
+_NANOSECONDS = 1e9
+
+
+class JetStreamConfig(Struct, frozen=True, kw_only=True):
+    """How a server says that it stores: `sync_interval` is in nanoseconds, 0 if it does not say."""
+
+    sync_interval: int = 0
+    sync_always: bool = False
+
+    @property
+    def interval_s(self) -> float | None:
+        """Return after how many seconds it writes to the disk: 0 is always, None not told."""
+        if self.sync_always:
+            return 0.0
+        return self.sync_interval / _NANOSECONDS if self.sync_interval else None
 
 
 class BrokerSettings(Struct, frozen=True, kw_only=True):

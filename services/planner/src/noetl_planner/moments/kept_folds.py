@@ -30,6 +30,8 @@ class KeptFolds(Generic[FoldT]):
 
     def __init__(self, *, folds_max: int, weight_max: int) -> None:
         self._folds: list[FoldT] = []
+        # By the identity of a fold that is kept.
+        self._drops: dict[int, asyncio.TimerHandle] = {}
         self._folds_max = folds_max
         self._weight_max = weight_max
 
@@ -39,7 +41,7 @@ class KeptFolds(Generic[FoldT]):
         if not fitting:
             return None
         fold = max(fitting, key=lambda fold: fold.state.version)
-        self._folds.remove(fold)
+        self._forget_fold(fold)
         return fold
 
     def keep_fold(self, fold: FoldT) -> None:
@@ -49,10 +51,11 @@ class KeptFolds(Generic[FoldT]):
             len(self._folds) > self._folds_max
             or sum(kept.weight for kept in self._folds) > self._weight_max
         ):
-            del self._folds[0]
-        asyncio.get_running_loop().call_later(KEPT_S, self._drop_fold, fold, fold.state.version)
+            self._forget_fold(self._folds[0])
+        loop = asyncio.get_running_loop()
+        self._drops[id(fold)] = loop.call_later(KEPT_S, self._forget_fold, fold)
 
-    def _drop_fold(self, fold: FoldT, version: int) -> None:
-        """Forget a fold that nobody has used since."""
-        if fold.state.version == version and fold in self._folds:
-            self._folds.remove(fold)
+    def _forget_fold(self, fold: FoldT) -> None:
+        self._folds = [kept for kept in self._folds if kept is not fold]
+        if drop := self._drops.pop(id(fold), None):
+            drop.cancel()

@@ -127,7 +127,10 @@ def describe_drift(types: str, schema: pa.Schema, *, may_grow: bool) -> str:
 
     It is empty where all are; `may_grow` allows more of them. Raises `DatasetProblem`.
     """
-    expected = parse_ddl(types)
+    try:
+        expected = parse_ddl(types)
+    except DatasetProblem as problem:
+        raise DatasetProblem(problem.kind, f"expect.schema: {problem.message}") from problem
     missing = [f"'{name}' is missing" for name in expected if name not in schema.names]
     other = [
         f"'{field.name}' is {name_type(field.type)}, not {name_type(expected[field.name])}"

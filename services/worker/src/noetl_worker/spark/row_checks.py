@@ -95,7 +95,7 @@ def _check_schema(dataset: str, frame: DataFrame, expected: Expectations) -> str
             may_grow=check.drift == "evolve",
         )
     except DatasetProblem as problem:
-        raise SparkRefusal("validation", f"{dataset}: expect.{problem}") from problem
+        raise SparkRefusal(problem.kind, f"{dataset}: {problem.message}") from problem
     if (text := describe_drift_failure(check, drift)) is not None:
         checks = codec.to_builtins([build_schema_report(dataset, check, drift)])
         raise SparkRefusal("assertion", f"{dataset}: {text}", checks=checks)

@@ -16,7 +16,7 @@ from noetl_worker.spark.tables import file_source, payload_source
 SETTING = "spark.sql.pyspark.worker.logging.enabled"
 _LINES_MAX = 10_000
 _LOCAL = "local"
-# Functions of rows and of tables; what makes several rows of one is not told apart from the latter.
+# Functions of rows, and of tables: Spark has one pattern for the latter and for `explode`.
 _FUNCTIONS = ("PYTHON_UDF", "GENERATOR")
 _RELATION, _PYTHON_TABLE = "DataSourceV2Relation", "PythonTable"
 _OWN_SOURCES = frozenset({payload_source.NAME, file_source.NAME, postgres_source.NAME})
