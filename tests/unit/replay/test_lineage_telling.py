@@ -11,6 +11,9 @@ from tests.support import openlineage
 from tests.support.builders import History, a_failed_run, a_ref, a_single_step, an_item_loop
 
 from noetl_contracts import codec
+from noetl_contracts.commands.data_checks import CheckReport
+from noetl_contracts.commands.task_metrics import TaskMetrics
+from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import step_events
 from noetl_contracts.ids import CommandId, RunId
 from noetl_contracts.ledger.envelope import Envelope
@@ -350,3 +353,32 @@ def test_checks_of_rows_are_assertions_of_their_datasets() -> None:
     ]
     assert found["joined"][1]["content"] == "a > 0"
     assert found.keys() == {"orders", "joined"}
+
+
+def test_a_failed_step_tells_what_its_checks_have_found() -> None:
+    history, run = History(), RunId("7")
+    history.start(entry="load")
+    error = ErrorObject(kind="assertion", message="unique id does not hold in 2 of 9 rows")
+    report = CheckReport(dataset="output", check="unique id", is_met=False, failed_rows=2)
+    history.add(
+        step_events.StepEnter(step="load", run_id=run, activation=1),
+        step_events.CallError(step="load", run_id=run, command_id=CommandId("9"), error=error),
+        step_events.StepExit(
+            step="load",
+            run_id=run,
+            status=RunStatus.FAILED,
+            error=error,
+            tasks={"t": TaskMetrics(checks=(report,))},
+        ),
+    )
+    plan = step_data.list_step_data(playbook.parse_playbook(DATASETS).playbook)
+    events = shown(told(history.envelopes, plan))
+    (end,) = (event for event in events if event["eventType"] == "FAIL")
+    assert "unique id" in end["run"]["facets"]["errorMessage"]["message"]
+    (checked,) = (dataset for dataset in end["inputs"] if "inputFacets" in dataset)
+    assert checked["name"] == "joined"
+    (assertion,) = checked["inputFacets"]["dataQualityAssertions"]["assertions"]
+    assert (assertion["name"], assertion["success"], assertion["actual"]) == (
+        *("unique id", False),
+        "2 rows",
+    )

@@ -50,7 +50,7 @@ from noetl_contracts.status import RunStatus
 from noetl_replay import lineage_checks
 
 # Bumped when the same history is told otherwise; what was kept is told again then.
-LINEAGE_VERSION = 2
+LINEAGE_VERSION = 3
 _MESSAGE_CHARACTERS_MAX = 4000
 
 Plan = Mapping[str, StepData]
@@ -181,6 +181,8 @@ def _end_step_run(
     if run is None:
         return []
     run.error = event.failure or event.error or run.error
+    # A failed call has no result, and one by reference shows none of its checks.
+    run.assertions = run.assertions or lineage_checks.read_task_assertions(event.tasks)
     state = {RunStatus.FAILED: RunState.FAIL, RunStatus.CANCELLED: RunState.ABORT}.get(
         event.status, RunState.COMPLETE
     )

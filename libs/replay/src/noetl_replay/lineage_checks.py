@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec import UNSET, structs
 
+from noetl_contracts.commands.task_metrics import MetricsByTask
 from noetl_contracts.openlineage import (
     Assertion,
     AssertionsFacet,
@@ -27,6 +28,12 @@ def read_assertions(raw: Mapping[str, Any]) -> dict[str, list[Assertion]]:
         if isinstance(dataset, str) and isinstance(check, str):
             assertions.setdefault(dataset, []).append(_build_assertion(check, report))
     return assertions
+
+
+def read_task_assertions(tasks: MetricsByTask) -> dict[str, list[Assertion]]:
+    """Read what the tasks of an activation report, also of one that failed."""
+    reports = [report for metrics in tasks.values() for report in metrics.checks]
+    return read_assertions({"checks": [structs.asdict(report) for report in reports]})
 
 
 def add_assertions(
