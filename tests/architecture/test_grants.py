@@ -210,6 +210,7 @@ CALLS = {
         "keep_draft",
         "release_hold",
         "release_outbox",
+        "remove_state",
         "set_retention",
         "settle_outbox",
         "shard_of",

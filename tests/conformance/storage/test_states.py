@@ -141,3 +141,20 @@ async def test_every_type_comes_back_as_it_was(stores: Stores, value: StateValue
     await stores.states.change_state(OwnedStateChange(change=change, **SCOPE))
     state = await stores.states.find_state("p", "orders", **SCOPE)
     assert state == StateRecord(name="orders", value=value, revision=1)
+
+
+async def test_a_state_is_removed_at_the_revision_that_was_looked_at(stores: Stores) -> None:
+    await stores.states.change_state(a_change(7, 1))
+    await stores.states.change_state(a_change(8, 2))
+    with pytest.raises(StateMoved):
+        await stores.states.remove_state("p", "orders", **SCOPE, revision=1)
+    other = {**SCOPE, "organization_id": OrganizationId("east")}
+    with pytest.raises(StateMoved):
+        await stores.states.remove_state("p", "orders", **other, revision=2)
+    await stores.states.remove_state("p", "orders", **SCOPE, revision=2)
+    assert await stores.states.find_state("p", "orders", **SCOPE) is None
+    assert await stores.states.list_changes("p", "orders", **SCOPE, changes_max=9) == []
+    # A run that read the removed one may not move what begins anew.
+    with pytest.raises(StateMoved):
+        await stores.states.change_state(a_change(9, 3))
+    await stores.states.change_state(a_change(9, 1))

@@ -203,3 +203,46 @@ async def test_a_playbook_without_increments_has_no_backfill(api: Api) -> None:
     body = {"path": "sales/load", "backfill": {"since": 1, "until": 2}}
     answer = await api.post("/api/execute", json=body)
     assert (answer.status_code, answer.json()["code"]) == (422, "no_increments")
+
+
+async def test_a_state_that_is_removed_begins_anew_and_the_act_is_kept(
+    known: Api, world: ApiWorld
+) -> None:
+    await known.put(VALUE, json=BODY)
+    asked = {**ADDRESS, "who": "ann", "reason": "read it all again"}
+    removed = (await known.delete(VALUE, params=asked)).json()
+    assert (removed["value"], removed["revision"]) == ("2024-03-01T00:00:00", 1)
+    assert (await known.get(VALUE, params=ADDRESS)).status_code == 404
+    assert (await known.delete(VALUE, params=asked)).status_code == 404
+    (record,) = [
+        record
+        for record in (await known.get("/api/audit")).json()["records"]
+        if record["action"] == "state.removed"
+    ]
+    assert record["target"] == "sales/load orders"
+    assert (record["details"]["value"], record["details"]["reason"]) == (
+        *("2024-03-01T00:00:00", "read it all again"),
+    )
+    assert (await known.put(VALUE, json=BODY)).json()["revision"] == 1
+    assert (await known.delete(VALUE, params={**ADDRESS, "who": "ann"})).status_code == 400
+
+
+async def test_a_checkpoint_that_is_removed_leaves_nothing_and_the_act_is_kept(
+    api: Api, world: ApiWorld
+) -> None:
+    scope: Any = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
+    for name in ("orders/head", "orders/s1/versions/000000000000", "orders2/head"):
+        await world.payloads.put_named(f"streams/{name}", b"{}", **scope)
+    asked = {"who": "ann", "reason": "read it all again"}
+    unknown = await api.delete("/api/state/checkpoints/order", params=asked)
+    assert (unknown.status_code, "orders" in unknown.text) == (404, True)
+    assert (await api.delete("/api/state/checkpoints/a b", params=asked)).status_code == 422
+    removed = await api.delete("/api/state/checkpoints/orders", params=asked)
+    assert removed.json() == {"name": "orders", "object_count": 2}
+    assert await world.payloads.list_names("streams/", **scope) == ["streams/orders2/head"]
+    (record,) = [
+        record
+        for record in (await api.get("/api/audit")).json()["records"]
+        if record["action"] == "checkpoint.removed"
+    ]
+    assert (record["target"], record["details"]["reason"]) == ("orders", "read it all again")

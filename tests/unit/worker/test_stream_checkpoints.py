@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from tests.support.working import EXECUTION, ORGANIZATION, TENANT
 
-from noetl_contracts.payloads import PayloadRef
+from noetl_contracts import codec, locators
+from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
 from noetl_playbook.model.datasets import DatasetSource
 from noetl_worker.datasets import address, read_plan
 from noetl_worker.datasets.read_plan import ReadPlan
@@ -15,6 +16,7 @@ from noetl_worker.spark.streams.arrived_source import ArrivedReader
 from noetl_worker.spark.streams.checkpoint_folder import CheckpointFolder
 from noetl_worker.spark.streams.checkpoint_objects import CheckpointObjects, StreamHead
 from noetl_worker.spark.streams.stream_head import OpenCheckpoint
+from noetl_worker.spark.tables import store_access
 from noetl_worker.spark.tables.store_access import SparkRefusal, StoreAddress
 from noetl_worker.spark.tables.stream_plans import SourceColumns, StreamInput, StreamTotals
 
@@ -235,3 +237,45 @@ def test_a_batch_is_done_when_spark_has_noted_it(home: StoreAddress, tmp_path: P
     latest = objects.find_latest()
     assert latest is not None
     assert "commits/0" in latest.files
+
+
+def remove_head(home: StoreAddress) -> None:
+    """Do what the removal of a checkpoint does first."""
+    ref = PayloadRef(
+        uri=locators.build_named_locator(TENANT, ORGANIZATION, "streams/orders/head"),
+        sha256=codec.digest_hex(b""),
+        media_type=JSON_MEDIA_TYPE,
+        payload_bytes=0,
+        row_count=0,
+    )
+    store_access.run_with_store(home, lambda payloads: payloads.delete_payload(ref))
+
+
+def test_a_run_whose_checkpoint_was_removed_ends_before_it_writes(
+    home: StoreAddress, tmp_path: Path
+) -> None:
+    totals = StreamTotals(execution_id=EXECUTION)
+    folder = open_folder(home, tmp_path / "one")
+    remove_head(home)
+    write_offsets(tmp_path / "one", 0, "a")
+    with pytest.raises(SparkRefusal, match="removed before batch 0 was written"):
+        folder.store_begin(0, totals)
+    # So it does when another run has begun the stream anew.
+    CheckpointObjects(home, "orders").create_head(
+        StreamHead(series="u", source="in", target="out", columns=COLUMNS, folder="u")
+    )
+    with pytest.raises(SparkRefusal, match="removed before batch 0 was written"):
+        folder.store_begin(0, totals)
+
+
+def test_a_stream_that_begins_anew_finds_nothing_of_the_one_before(
+    home: StoreAddress, arriving: Path
+) -> None:
+    put_file(arriving, "a")
+    reader = open_reader(home, arriving)
+    reader.latestOffset(reader.initialOffset(), NO_LIMIT)
+    objects = CheckpointObjects(home, "orders")
+    head = StreamHead(series="u", source="in", target="out", columns=COLUMNS, folder="u")
+    objects.enter_folder(head)
+    assert objects.open_arrivals().find_step(1) is None
+    assert objects.find_latest() is None

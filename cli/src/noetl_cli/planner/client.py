@@ -122,9 +122,9 @@ class PlannerClient:
         typed = {"Content-Type": "application/octet-stream"}
         return self._request_json("POST", path, body=data, headers=typed)
 
-    def delete(self, path: str) -> Any:
-        """Remove something."""
-        return self._request_json("DELETE", path)
+    def delete(self, path: str, /, **params: Any) -> Any:
+        """Remove something; parameters that are None are left out."""
+        return self._request_json("DELETE", add_query(path, params))
 
     @contextmanager
     def open_stream(

@@ -27,6 +27,18 @@ def build_pin_name(execution_id: ExecutionId, *, uri: str, auth: str) -> str:
 
 # Checkpoints of streams: they outlive executions, and of their versions the last one stays.
 STREAMS = "streams"
+
+
+def build_checkpoint_prefix(name: str) -> str:
+    """Build what the names of a checkpoint's objects begin with."""
+    return f"{STREAMS}/{name}/"
+
+
+def build_head_name(prefix: str) -> str:
+    """Build the name of the object without which there is no checkpoint of a `prefix`."""
+    return f"{prefix}head"
+
+
 # So many steps of a stream's source after which one lists all files that were taken up before.
 STREAM_STEPS_WHOLE_EVERY = 64
 REJECTS = "rejects"

@@ -2,11 +2,13 @@
 
 import getpass
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 
 from noetl_cli import terminal_output
 from noetl_cli.commands.options import AsJson, Server
+from noetl_cli.errors import CliError, ExitCode
 from noetl_cli.planner import client
 from noetl_contracts.commands.state_values import StateType
 
@@ -18,6 +20,12 @@ app = typer.Typer(
 
 Playbook = Annotated[str, typer.Argument(metavar="PLAYBOOK", help="A registered playbook.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The state, without state. before it.")]
+Why = Annotated[str, typer.Option("--reason", help="Why; it is kept for good.")]
+Who = Annotated[
+    str | None,
+    typer.Option("--who", help="Who does it, if nobody signs in (default: your login)."),
+]
+IsSure = Annotated[bool, typer.Option("--yes", help="Do it: nobody can take it back.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=200, help="How many.")]
 
 
@@ -63,15 +71,12 @@ def set_state(
     name: Name,
     value: Annotated[str, typer.Argument(metavar="VALUE", help="A moment, day, number or text.")],
     *,
-    reason: Annotated[str, typer.Option("--reason", help="Why; it is kept for good.")],
+    reason: Why,
     type_: Annotated[
         StateType | None,
         typer.Option("--type", help="Default: what the present value or the step has."),
     ] = None,
-    who: Annotated[
-        str | None,
-        typer.Option("--who", help="Who does it, if nobody signs in (default: your login)."),
-    ] = None,
+    who: Who = None,
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
@@ -93,6 +98,62 @@ def set_state(
             f"{answer['path']} {answer['name']} is {answer['value']}, "
             f"revision {answer['revision']}."
         )
+
+
+@app.command("rm")
+def remove_state(
+    path: Playbook,
+    name: Name,
+    *,
+    reason: Why,
+    is_sure: IsSure = False,
+    who: Who = None,
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove a state: the next run reads its source from the beginning."""
+    _check_sure(f"This removes state {name} of {path} with its history, for good.", is_sure=is_sure)
+    with client.open_client(server) as planner:
+        answer = planner.delete(
+            _VALUE, path=path, name=name, who=who or getpass.getuser(), reason=reason
+        )
+    if as_json:
+        terminal_output.print_json(answer)
+    else:
+        terminal_output.print_line(f"{path} {name} is removed; it was {answer['value']}.")
+
+
+@app.command("rm-checkpoint")
+def remove_checkpoint(
+    checkpoint: Annotated[
+        str, typer.Argument(metavar="CHECKPOINT", help="As follow.checkpoint says it.")
+    ],
+    *,
+    reason: Why,
+    is_sure: IsSure = False,
+    who: Who = None,
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove the checkpoint of a stream: its next run reads all its files again."""
+    _check_sure(f"This removes checkpoint {checkpoint}, for good.", is_sure=is_sure)
+    with client.open_client(server) as planner:
+        answer = planner.delete(
+            f"/api/state/checkpoints/{quote(checkpoint, safe='')}",
+            who=who or getpass.getuser(),
+            reason=reason,
+        )
+    if as_json:
+        terminal_output.print_json(answer)
+    else:
+        terminal_output.print_line(
+            f"Checkpoint {checkpoint} is removed, {answer['object_count']} objects."
+        )
+
+
+def _check_sure(text: str, *, is_sure: bool) -> None:
+    if not is_sure:
+        raise CliError(text, way_out="Say --yes if that is meant.", exit_code=ExitCode.USAGE)
 
 
 @app.command("history")

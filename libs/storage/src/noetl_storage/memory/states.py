@@ -32,6 +32,22 @@ class MemoryStates:
         check_changes(self._store, [change])
         write_changes(self._store, [change], self._store.now())
 
+    async def remove_state(
+        self,
+        path: str,
+        name: str,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        revision: int,
+    ) -> None:
+        """Remove a state and its changes; raises `StateMoved`."""
+        place = (tenant_id, organization_id, path, name)
+        changes = self._store.state_changes.get(place)
+        if not changes or changes[-1].revision != revision:
+            raise StateMoved(f"a state has moved on since it was read: {path} {name}")
+        del self._store.state_changes[place]
+
     async def list_states(
         self,
         *,

@@ -117,6 +117,20 @@ class States(Protocol):
     async def change_state(self, change: OwnedStateChange) -> None:
         """Change a value outside an execution; raises `StateMoved`."""
 
+    async def remove_state(
+        self,
+        path: str,
+        name: str,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        revision: int,
+    ) -> None:
+        """Remove a state and its changes, if `revision` is its present one; raises `StateMoved`.
+
+        The next change begins at revision 1 again.
+        """
+
     async def list_states(
         self,
         *,

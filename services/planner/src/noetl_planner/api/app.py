@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from noetl_contracts.errors import ResultMalformed, Retryable
 from noetl_planner.api import health, service_health
-from noetl_planner.api.catalog import plans, playbook_folders, playbooks, states
+from noetl_planner.api.catalog import checkpoints, plans, playbook_folders, playbooks, states
 from noetl_planner.api.claims import claims, frame_claims
 from noetl_planner.api.console import routes as console
 from noetl_planner.api.credentials import credential_tests, credentials
@@ -208,6 +208,7 @@ API_ROUTES: tuple[ControllerRouterHandler, ...] = (
     *retention.ROUTES,
     *schedules.ROUTES,
     *states.ROUTES,
+    *checkpoints.ROUTES,
     *traces.ROUTES,
     *triggers.ROUTES,
     *variables.ROUTES,

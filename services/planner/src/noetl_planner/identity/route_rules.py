@@ -161,6 +161,9 @@ RULES: dict[tuple[str, str], RouteRule] = {
     ("GET", "/api/state/value"): _SEE,
     ("GET", "/api/state/history"): _SEE,
     ("PUT", "/api/state/value"): _RUN,
+    ("DELETE", "/api/state/value"): _RUN,
+    # Streams of all playbooks share the names of checkpoints.
+    ("DELETE", "/api/state/checkpoints/{name}"): _RUN_ALL,
     # Messages. The token of a callback is what opens it.
     ("POST", "/api/callbacks/{token}"): PUBLIC,
     ("POST", "/api/signals/{correlation_key}"): _RUN_ALL,

@@ -42,6 +42,20 @@ class PostgresStates:
         """Change a value outside an execution; raises `StateMoved`."""
         await self._database.get_row(_QUERIES["change"], build_change_rows([change]))
 
+    async def remove_state(
+        self,
+        path: str,
+        name: str,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        revision: int,
+    ) -> None:
+        """Remove a state and its changes; raises `StateMoved`."""
+        await self._database.get_row(
+            _QUERIES["remove"], tenant_id, organization_id, path, name, revision
+        )
+
     async def list_states(
         self,
         *,

@@ -37,3 +37,7 @@ where tenant_id = $1
     and ($5::bigint is null or revision < $5)
 order by revision desc
 limit $6;
+
+-- name: remove :one
+-- Remove state $4 of playbook $3 of owner $1, $2 at revision $5; see the function.
+select noetl.remove_state($1, $2, $3, $4, $5);

@@ -4,7 +4,7 @@ from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from litestar import get, put
+from litestar import delete, get, put
 from litestar.params import JSONBody, QueryParameter
 from litestar.status_codes import HTTP_200_OK
 from msgspec import Meta, Struct
@@ -30,10 +30,13 @@ from noetl_storage.ports.errors import StateMoved
 
 LISTED_MAX = 200
 _UNTIL = b"until"
-Words = Annotated[str, Meta(min_length=1, max_length=2000, pattern=r"^[^\x00]*\S[^\x00]*$")]
-Who = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\x00]*\S[^\x00]*$")]
+PRINTABLE = r"^[^\x00]*\S[^\x00]*$"
+Words = Annotated[str, Meta(min_length=1, max_length=2000, pattern=PRINTABLE)]
+Who = Annotated[str, Meta(min_length=1, max_length=200, pattern=PRINTABLE)]
 Path = Annotated[str, QueryParameter(min_length=1, max_length=512)]
 Name = Annotated[str, QueryParameter(min_length=1, max_length=100)]
+WhoAsks = Annotated[str, QueryParameter(min_length=1, max_length=200, pattern=PRINTABLE)]
+Reason = Annotated[str, QueryParameter(min_length=1, max_length=2000, pattern=PRINTABLE)]
 Limit = Annotated[int, QueryParameter(ge=1, le=LISTED_MAX)]
 Before = Annotated[int | None, QueryParameter(ge=1, le=NUMBER_MAX)]
 
@@ -148,6 +151,25 @@ async def set_state(services: Services, data: JSONBody[StateBody]) -> StateView:
     except StateMoved as failure:
         raise _build_moved_error(path, data.name) from failure
     return await _view_present(services, path, data.name)
+
+
+@delete("/state/value", status_code=HTTP_200_OK, tags=["state"])
+async def remove_state(
+    services: Services, path: Path, name: Name, who: WhoAsks, reason: Reason
+) -> StateView:
+    """Remove a state and its history: the next run reads from `initial` on."""
+    state = await _view_present(services, path, name)
+    about = {"value": str(state.value), "revision": state.revision, "reason": reason}
+    try:
+        async with services.record_change(
+            "state.removed", f"{state.path} {name}", who=services.name_asker(who), **about
+        ):
+            await services.registry.states.remove_state(
+                state.path, name, **services.tenant_scope, revision=state.revision
+            )
+    except StateMoved as failure:
+        raise _build_moved_error(state.path, name) from failure
+    return state
 
 
 async def _view_present(services: ApiServices, path: str, name: str) -> StateView:
@@ -272,4 +294,4 @@ def _view_change(change: StateChange) -> StateView:
     return StateView(type=change.value.type, value=change.value.value, **fields)
 
 
-ROUTES = [list_states, show_state, show_history, set_state]
+ROUTES = [list_states, show_state, show_history, set_state, remove_state]

@@ -66,7 +66,11 @@ class CheckpointFolder:
             self._stored[name] = _Stored(stat.st_size, stat.st_mtime_ns, file)
 
     def store_begin(self, batch: int, totals: StreamTotals) -> None:
-        """Store what a batch will read, before it is written; raises where another run has."""
+        """Store what a batch will read, before it is written; raises where another run has.
+
+        It does so, too, where the checkpoint was removed.
+        """
+        self._check_head(batch)
         version = self._build_version(batch, totals)
         before = self._objects.put_version(2 * batch, version)
         offsets = f"{_OFFSETS}/{batch}"
@@ -75,6 +79,16 @@ class CheckpointFolder:
                 f"another run has taken over the checkpoint and its batch {batch}: a checkpoint "
                 "serves one stream at a time, so end one of the two, or give it another "
                 "follow.checkpoint"
+            )
+            raise SparkRefusal("file_conflict", text)
+
+    def _check_head(self, batch: int) -> None:
+        """Refuse to go on without the checkpoint that this attempt has opened."""
+        head = self._objects.find_head()
+        if head is None or head.series != self._checkpoint.head.series:
+            text = (
+                f"the checkpoint was removed before batch {batch} was written: the next run of the "
+                "stream reads every file that is there again"
             )
             raise SparkRefusal("file_conflict", text)
 

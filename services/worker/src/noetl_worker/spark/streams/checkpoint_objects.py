@@ -3,11 +3,12 @@
 | name | holds |
 |---|---|
 | `streams/<name>/head` | what the stream was begun with, and what its commits are named by |
-| `streams/<name>/arrivals/<n>` | the files that the n-th step of the source has taken up |
-| `streams/<name>/arrivals/read/<digest>` | a file that was repaired before it was read |
-| `streams/<name>/versions/<n>` | Spark's own files: 2b before batch b is written, 2b + 1 after |
+| `…/<series>/arrivals/<n>` | the files that the n-th step of the source has taken up |
+| `…/<series>/arrivals/read/<digest>` | a file that was repaired before it was read |
+| `…/<series>/versions/<n>` | Spark's own files: 2b before batch b is written, 2b + 1 after |
 
-Who writes a version that somebody else has written differently has lost the checkpoint to them, and
+A stream that goes on after its checkpoint was removed writes into the folder of its own series,
+where no later stream of the name looks. Who writes a version that somebody else has written differently has lost the checkpoint to them, and
 ends before it writes rows.
 """
 
@@ -18,7 +19,7 @@ from msgspec import Struct
 
 from noetl_contracts import codec
 from noetl_contracts.payloads import PayloadRef
-from noetl_contracts.transient_objects import STREAMS
+from noetl_contracts.transient_objects import build_checkpoint_prefix, build_head_name
 from noetl_worker.spark.tables import store_access
 from noetl_worker.spark.tables.store_access import SparkRefusal, StoreAddress
 from noetl_worker.spark.tables.stream_plans import SourceColumns, StreamTotals
@@ -36,6 +37,8 @@ class StreamHead(Struct, frozen=True, kw_only=True):
     source: str
     target: str
     columns: SourceColumns
+    # Where the other objects are, below the name; empty in a checkpoint of an earlier release.
+    folder: str = ""
 
 
 class ArrivedFile(Struct, frozen=True, kw_only=True, array_like=True):
@@ -85,7 +88,12 @@ class CheckpointObjects:
             "tenant_id": home.tenant_id,
             "organization_id": home.organization_id,
         }
-        self._prefix = f"{STREAMS}/{name}"
+        self._head_name = build_head_name(build_checkpoint_prefix(name))
+        self._prefix = build_checkpoint_prefix(name).rstrip("/")
+
+    def enter_folder(self, head: StreamHead) -> None:
+        """Find the other objects where the head says that they are."""
+        self._prefix = f"{self._prefix}/{head.folder}".rstrip("/")
 
     @property
     def arrivals_prefix(self) -> str:
@@ -98,11 +106,11 @@ class CheckpointObjects:
 
     def find_head(self) -> StreamHead | None:
         """Return what the stream was begun with, None before it was."""
-        return self._find(f"{self._prefix}/head", StreamHead)
+        return self._find(self._head_name, StreamHead)
 
     def create_head(self, head: StreamHead) -> StreamHead:
         """Begin the stream; return the head that is there then."""
-        before = self._put(f"{self._prefix}/head", head)
+        before = self._put(self._head_name, head)
         return head if before is None else codec.decode_as(before, StreamHead)
 
     def find_latest(self) -> CheckpointVersion | None:
