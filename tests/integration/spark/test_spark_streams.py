@@ -6,6 +6,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+import asyncpg
 import obstore
 import pytest
 import pytest_asyncio
@@ -121,6 +122,15 @@ async def failed(worker: Bench, call: Call) -> Any:
     return outcome.error
 
 
+async def run_sql(dsn: str, text: str) -> list[Any]:
+    """Run a statement in a database, and return its rows."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        return list(await connection.fetch(text))
+    finally:
+        await connection.close()
+
+
 async def fail_at(plan: str, worker: Bench, call: Call) -> None:
     """Run a call that ends at a failpoint."""
     failpoints.arm_plan(failpoints.parse_plan(plan))
@@ -186,6 +196,7 @@ async def test_what_a_stream_leaves_that_ends_after_a_time_is_read_by_the_next(
         ("path", "worker.batch.written"),
         ("delta", "worker.batch.written"),
         ("iceberg", "worker.batch.written"),
+        ("table", "worker.batch.written"),
     ],
 )
 async def test_a_batch_that_is_repeated_commits_once(
@@ -203,6 +214,10 @@ async def test_a_batch_that_is_repeated_commits_once(
         table = f"shop.t{folder.partition('/')[2]}"
         warehouse = f"s3://{s3.bucket}/{folder}/warehouse"
         read["iceberg"] = {"catalog": "catalog", "warehouse": warehouse, "table": table}
+    if place == "table":
+        await worker.put_credential("db", {"dsn": database}, version=next(VERSIONS))
+        await run_sql(database, "CREATE TABLE orders (id bigint, amount bigint)")
+        read = {"auth": "db", "table": "public.orders"}
     sink = {**read, "mode": "append"}
     follow = {"checkpoint": folder.replace("/", "-"), "files_per_batch": 1}
     for number in range(4):
@@ -217,6 +232,11 @@ async def test_a_batch_that_is_repeated_commits_once(
         worker, spark_call(sql="SELECT id FROM o ORDER BY id", inputs={"o": read})
     )
     assert [row["id"] for row in rows["rows"]] == list(range(25))
+    if place == "table":
+        markers = await run_sql(database, "SELECT frame_id FROM noetl_effect ORDER BY committed_at")
+        assert [row["frame_id"] for row in markers] == [f"batch/{number}" for number in range(5)]
+        left = "SELECT FROM pg_tables WHERE tablename LIKE 'noetl_staging%'"
+        assert await run_sql(database, left) == []
 
 
 async def test_sums_go_on_from_the_state_of_the_run_before(
@@ -343,3 +363,123 @@ async def test_what_no_batch_can_do_is_refused(
     error = await failed(worker, stream_call(s3, folder, sql=sums))
     assert error.kind == "db_error", error
     assert "append" in error.message.lower()
+    inputs = {"orders": {**inputs["orders"], "format": "ndjson", "schema": SCHEMA}}
+    plain = {**sink, "mode": "overwrite"}
+    error = await failed(worker, stream_call(s3, folder, inputs=inputs, sink=plain))
+    assert "the SQL makes no groups" in error.message
+    late = {"checkpoint": "late", "watermark": {"column": "amount", "delay": "1m"}}
+    error = await failed(worker, stream_call(s3, folder, follow=late))
+    assert "'amount', which is bigint: it takes a moment" in error.message
+    late["watermark"] = {"column": "at", "delay": "1m"}
+    error = await failed(worker, stream_call(s3, folder, follow=late))
+    assert "names 'at', which is no column of input 'orders'" in error.message
+
+
+async def test_tables_take_changed_groups_or_all_of_them(
+    worker: Bench, s3: S3Server, bucket: S3Store, folder: str, database: str
+) -> None:
+    await worker.put_credential("db", {"dsn": database}, version=next(VERSIONS))
+    await run_sql(database, "CREATE TABLE rates (id bigint, rate bigint)")
+    await run_sql(database, "INSERT INTO rates SELECT n, n % 2 FROM generate_series(0, 99) AS n")
+    await run_sql(database, "CREATE TABLE sums (rate bigint primary key, total numeric, n bigint)")
+    # The rows of a database are read once, at the beginning of a run.
+    inputs = {
+        **stream_call(s3, folder).fields["inputs"],
+        "rates": {"auth": "db", "table": "rates"},
+    }
+    fields: dict[str, Any] = {
+        "inputs": inputs,
+        "sql": "SELECT r.rate, sum(o.amount) AS total, count(*) AS n "
+        "FROM orders o JOIN rates r ON r.id = o.id GROUP BY r.rate",
+    }
+    name = folder.replace("/", "-")
+    follow = {"checkpoint": name, "input": "orders"}
+    sink = {"auth": "db", "table": "sums", "mode": "upsert", "key": ["rate"]}
+    put_rows(bucket, folder, "a", range(10))
+    await answered(worker, stream_call(s3, folder, follow=follow, sink=sink, **fields))
+    put_rows(bucket, folder, "b", range(10, 13))
+    call = stream_call(s3, folder, follow=follow, sink=sink, **fields)
+    await fail_at("worker.batch.written:error", worker, call)
+    done = await answered(worker, call)
+    assert done["written"]["path"] == "sums"
+    totals = "SELECT rate, total::int, n FROM sums ORDER BY rate"
+    assert [tuple(row) for row in await run_sql(database, totals)] == [(0, 70, 7), (1, 60, 6)]
+
+    everything = {"auth": "db", "table": "sums", "mode": "overwrite"}
+    other = {"checkpoint": f"{name}-all", "input": "orders"}
+    await run_sql(database, "INSERT INTO sums VALUES (7, 7, 7)")
+    await answered(worker, stream_call(s3, folder, follow=other, sink=everything, **fields))
+    assert [tuple(row) for row in await run_sql(database, totals)] == [(0, 70, 7), (1, 60, 6)]
+
+    error = await failed(worker, stream_call(s3, folder, follow=other, sink=sink, **fields))
+    assert error.kind == "validation", error
+    for sink, text in (
+        ({**everything, "mode": "replace"}, "a table takes append, upsert by 'key', or overwrite"),
+        ({**everything, "table": "nope"}, "there is no table 'nope'"),
+        ({**everything, "auth": "lake"}, "credentials of type postgres"),
+    ):
+        fresh = {"checkpoint": f"{name}-refused", "input": "orders"}
+        call = stream_call(s3, folder, follow=fresh, sink=sink, **fields)
+        assert text in (await failed(worker, call)).message
+    error = await failed(worker, spark_call(sql="SELECT 1 AS id", sink=everything))
+    assert "output.table is for mode stream" in error.message
+
+
+async def test_groups_of_time_are_written_once_no_row_of_them_may_come(
+    worker: Bench, s3: S3Server, bucket: S3Store, folder: str
+) -> None:
+    def put_moments(name: str, *moments: str) -> None:
+        lines = "".join(f'{{"id": 1, "at": "2024-01-01T{text}:00Z"}}\n' for text in moments)
+        obstore.put(bucket, f"{folder}/in/{name}.ndjson", lines.encode())
+
+    place = stream_call(s3, folder).fields["inputs"]["orders"]
+    fields: dict[str, Any] = {
+        "inputs": {"orders": {**place, "schema": "id BIGINT, at TIMESTAMP"}},
+        "sql": "SELECT window.start AS hour, count(*) AS n FROM orders "
+        "GROUP BY window(at, '1 hour')",
+        "follow": {
+            "checkpoint": folder.replace("/", "-"),
+            "watermark": {"column": "at", "delay": "10m"},
+        },
+    }
+    put_moments("a", "01:10", "01:50", "02:05")
+    done = await answered(worker, stream_call(s3, folder, **fields))
+    # The watermark is at 01:55: the first hour may grow.
+    assert (done["row_count"], done["stream"]["late_row_count"]) == (0, 0)
+    put_moments("b", "01:58", "03:20")
+    await fail_at("worker.batch.begun:error", worker, stream_call(s3, folder, **fields))
+    done = await answered(worker, stream_call(s3, folder, **fields))
+    assert done["stream"]["late_row_count"] == 0
+    hours = "SELECT hour(hour) AS hour, n FROM o ORDER BY hour"
+    assert await read_rows(worker, s3, folder, hours) == [{"hour": 1, "n": 3}, {"hour": 2, "n": 1}]
+    put_moments("c", "01:59", "03:30")
+    late = await answered(worker, stream_call(s3, folder, **fields))
+    assert late["stream"]["late_row_count"] == 1
+    assert await read_rows(worker, s3, folder, hours) == [{"hour": 1, "n": 3}, {"hour": 2, "n": 1}]
+
+
+async def test_rows_that_do_not_fit_are_counted_once_and_all_groups_overwrite_a_dataset(
+    worker: Bench, s3: S3Server, bucket: S3Store, folder: str
+) -> None:
+    place = {**stream_call(s3, folder).fields["inputs"]["orders"], "format": "csv"}
+    fields: dict[str, Any] = {
+        "inputs": {"orders": {**place, "on_bad_row": "divert"}},
+        "sql": "SELECT id % 2 AS odd, sum(amount) AS total FROM orders GROUP BY 1",
+        "follow": {"checkpoint": folder.replace("/", "-"), "files_per_batch": 1},
+        "sink": {
+            "path": f"s3://{s3.bucket}/{folder}/out/",
+            "auth": "lake",
+            "mode": "overwrite",
+        },
+    }
+    obstore.put(bucket, f"{folder}/in/a.csv", b"id,amount\n1,10\nx,10\n2,10\n")
+    obstore.put(bucket, f"{folder}/in/b.csv", b"id,amount\n3,10\n4,y\n")
+    await fail_at("worker.batch.written:error@2", worker, stream_call(s3, folder, **fields))
+    done = await answered(worker, stream_call(s3, folder, **fields))
+    rejected = done["rejected"]["orders"]
+    assert rejected["row_count"] == 2
+    assert [(row["column"], row["text"]) for row in rejected["rows"]] == [
+        *(("id", "x"), ("amount", "y")),
+    ]
+    totals = await read_rows(worker, s3, folder, "SELECT odd, total FROM o ORDER BY odd")
+    assert totals == [{"odd": 0, "total": 10}, {"odd": 1, "total": 20}]

@@ -95,3 +95,39 @@ def test_of_several_inputs_one_is_named() -> None:
     inputs = {**TASK["inputs"], "rates": {"auth": "pg", "table": "public.rates"}}
     assert "follow.input names the input" in problems_of(inputs=inputs)
     assert problems_of(inputs=inputs, follow={"checkpoint": "c", "input": "o"}) == ""
+
+
+TABLE = {"table": "public.orders", "auth": "pg", "mode": "upsert", "key": "id"}
+
+
+@pytest.mark.parametrize(
+    "sink",
+    [
+        TABLE,
+        {"table": "orders", "auth": "{{ workload.db }}", "mode": "append"},
+        {"table": "{{ workload.table }}", "auth": "pg", "mode": "{{ workload.mode }}"},
+        {"table": "orders", "auth": "pg", "mode": "overwrite", "expect": {"not_null": ["id"]}},
+    ],
+)
+def test_batches_may_go_into_a_table(sink: dict[str, Any]) -> None:
+    assert problems_of(output=sink) == ""
+
+
+@pytest.mark.parametrize(
+    ("sink", "told"),
+    [
+        ({**TABLE, "mode": "replace"}, "a table takes append, upsert by 'key', or overwrite"),
+        ({**TABLE, "key": None}, "mode upsert of a table, and no other, has 'key'"),
+        ({**TABLE, "auth": None}, "a table needs 'auth'"),
+        ({**TABLE, "partition_by": ["day"]}, "'partition_by' is for files"),
+        ({**TABLE, "path": "s3://b/out/"}, "a dataset has one of path, iceberg, delta, table"),
+    ],
+)
+def test_what_no_table_takes_is_told(sink: dict[str, Any], told: str) -> None:
+    sink = {name: item for name, item in sink.items() if item is not None}
+    assert told in problems_of(output=sink)
+
+
+def test_a_table_without_batches_is_refused() -> None:
+    told = problems_of(mode="batch", follow=None, output=TABLE)
+    assert "output.table is for mode stream" in told

@@ -56,6 +56,10 @@ _BESIDE: dict[str, dict[str, Schema]] = {
             "required": ["table", "catalog", "warehouse"],
             "additionalProperties": False,
         },
+        "table": {
+            "type": "string",
+            "description": "A table of PostgreSQL that the batches of a stream go to.",
+        },
         "auth": _ANYTHING,
         "mode": {"anyOf": [{"enum": [*datasets.MODES]}, {"type": "string", "pattern": _TEMPLATE}]},
         "key": {"type": ["string", "array"]},

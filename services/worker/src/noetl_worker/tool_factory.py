@@ -60,6 +60,7 @@ from noetl_worker.tools.spark.spark_inputs import SparkInputReader
 from noetl_worker.tools.spark.spark_tool import SparkCode, SparkTool
 from noetl_worker.tools.transfer.dataset_target import DatasetEnds
 from noetl_worker.tools.transfer.spark_mover import SparkMover
+from noetl_worker.tools.transfer.stream_tables import PostgresTables
 from noetl_worker.tools.transfer.transfer_tool import TransferTool
 from noetl_worker.workspace.checkout import Checkout
 from noetl_worker.workspace.file_lender import FileLender
@@ -158,7 +159,8 @@ async def open_tools(
         environments = _build_environments(config, folders, mask)
         reads = _build_spark_reader(config, references, vault, datasets)
         code = await enter(_open_spark_code(config, folders, environments, mask))
-        spark = _build_spark_tool(config, sparks, reads, scripts=scripts, code=code)
+        tables = PostgresTables(postgres=postgres, inputs=reads)
+        spark = _build_spark_tool(config, sparks, reads, scripts=scripts, tables=tables, code=code)
         tools = Tools(
             http=http,
             postgres=postgres,
@@ -375,6 +377,7 @@ def _build_spark_tool(
     inputs: SparkInputReader,
     *,
     scripts: ScriptLoader,
+    tables: PostgresTables,
     code: SparkCode,
 ) -> SparkTool:
     return SparkTool(
@@ -382,6 +385,7 @@ def _build_spark_tool(
         references_=inputs.references,
         inputs=inputs,
         scripts=scripts,
+        tables=tables,
         limits=wiring.build_spark_limits(config),
         code=code,
     )

@@ -25,6 +25,7 @@ def _check_task(reading: DocumentReader, step: Step, task: Task, path: Path) -> 
     if is_template(mode):
         return
     if mode != _STREAM:
+        _check_table(reading, task, path)
         if follow is not None and mode in (None, _BATCH):
             text = "'follow' belongs to mode: stream"
             reading.report_problem("E403", (*path, "follow"), text, of_key=True)
@@ -45,13 +46,26 @@ def _check_task(reading: DocumentReader, step: Step, task: Task, path: Path) -> 
     _check_sink(reading, task, path)
 
 
+def _check_table(reading: DocumentReader, task: Task, path: Path) -> None:
+    """Report a table of PostgreSQL that no batches go to."""
+    sink = None if task.output is None else task.output.sink
+    if isinstance(sink, dict) and datasets.TABLE in sink:
+        reading.report_problem("E403", (*path, "output", "sink", datasets.TABLE), streams.NO_TABLE)
+
+
 def _check_sink(reading: DocumentReader, task: Task, path: Path) -> None:
     sink = None if task.output is None else task.output.sink
     if not isinstance(sink, dict):
-        text = "mode stream writes its batches: name output.path, output.delta or output.iceberg"
+        text = (
+            "mode stream writes its batches: name output.path, output.delta, output.iceberg or "
+            "output.table"
+        )
         reading.report_problem("E403", path, text)
         return
     mode = sink.get("mode") or "error"
+    # What a table takes is told with its description.
+    if datasets.TABLE in sink:
+        return
     if mode not in streams.OUTPUT_MODES and not is_template(mode):
         text = (
             f"output.mode is {mode}: each batch of a stream adds to what is there, so choose "

@@ -20,6 +20,11 @@ MODES = ("error", "append", "overwrite", "overwrite_partitions", "upsert")
 COMPRESSIONS = ("none", "gzip", "zstd", "snappy", "lz4")
 # Where the rows of a dataset are: exactly one of them.
 PLACES = ("path", "iceberg", "delta")
+# A stream writes into tables of PostgreSQL too.
+TABLE = "table"
+SINK_PLACES = (*PLACES, TABLE)
+TABLE_MODES = ("append", "upsert", "overwrite")
+TABLE_KEYS = (TABLE, "auth", "mode", "key", "expect")
 SCHEMES = ("s3", "gs")
 FILE_BYTES = 128 * 1000 * 1000
 FILE_BYTES_MIN = 1_000_000
@@ -89,11 +94,12 @@ class DatasetSource(Struct, frozen=True, kw_only=True):
 
 
 class DatasetSink(Struct, frozen=True, kw_only=True):
-    """Where rows are written, and how they join what is there."""
+    """Where rows are written, and how they join what is there; `table` is one of PostgreSQL."""
 
     path: str | None = None
     iceberg: LakeTable | None = None
     delta: str | None = None
+    table: str | None = None
     auth: Any = None
     format: str = "parquet"
     mode: str = "error"
@@ -103,6 +109,12 @@ class DatasetSink(Struct, frozen=True, kw_only=True):
     compression: str | None = None
     csv: CsvOptions = CsvOptions()
     expect: Expectations | None = None
+
+    @property
+    def may_grow(self) -> bool:
+        """Tell whether a lake table is given the columns of the rows that it lacks."""
+        check = None if self.expect is None else self.expect.schema
+        return check is not None and check.drift == "evolve"
 
 
 _CSV_KEYS = tuple(CsvOptions.__struct_fields__)
@@ -169,8 +181,10 @@ def parse_source(fields: Mapping[str, Any]) -> DatasetSource:
 
 def parse_sink(fields: Mapping[str, Any]) -> DatasetSink:
     """Read the description of a sink; raises `DatasetInvalid`."""
-    _check_keys(fields, SINK_KEYS)
-    place = _parse_place(fields)
+    _check_keys(fields, (*SINK_KEYS, TABLE))
+    place = _parse_place(fields, SINK_PLACES)
+    if TABLE in place:
+        return _parse_table_sink(fields, place)
     is_files = "path" in place
     format_ = _parse_format(fields, None, SINK_FORMATS) or "parquet"
     if not is_files and format_ != "parquet":
@@ -213,10 +227,31 @@ def find_format(path: str) -> str | None:
     return _SUFFIXES.get(name.rsplit(".", 1)[-1]) if "." in name else None
 
 
-def _parse_place(fields: Mapping[str, Any]) -> dict[str, Any]:
-    place_keys = [name for name in PLACES if fields.get(name) is not None]
+def _parse_table_sink(fields: Mapping[str, Any], place: Mapping[str, Any]) -> DatasetSink:
+    """Read the description of a table that the batches of a stream go to."""
+    of_files = [name for name in fields if name not in TABLE_KEYS and fields[name] is not None]
+    if of_files:
+        _refuse_value(f"'{of_files[0]}' is for files: a table takes {', '.join(TABLE_KEYS)}")
+    mode = fields.get("mode") or "error"
+    if mode not in TABLE_MODES:
+        _refuse_value(
+            f"mode is {mode!r:.40}: a table takes append, upsert by 'key', or overwrite, which "
+            "replaces all its rows with all groups of a query that sums up"
+        )
+    key = _parse_names(fields.get("key"), "key")
+    if bool(key) != (mode == "upsert"):
+        _refuse_value("mode upsert of a table, and no other, has 'key': the columns of the key")
+    if fields.get("auth") is None:
+        _refuse_value("a table needs 'auth': the name of a credential of type postgres")
+    return DatasetSink(
+        table=place[TABLE], auth=fields["auth"], mode=mode, key=key, expect=_parse_expect(fields)
+    )
+
+
+def _parse_place(fields: Mapping[str, Any], names: Sequence[str] = PLACES) -> dict[str, Any]:
+    place_keys = [name for name in names if fields.get(name) is not None]
     if len(place_keys) != 1:
-        _refuse_value(f"a dataset has one of {', '.join(PLACES)}")
+        _refuse_value(f"a dataset has one of {', '.join(names)}")
     (name,) = place_keys
     value = fields[name]
     if name == "iceberg":

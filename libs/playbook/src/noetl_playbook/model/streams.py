@@ -18,6 +18,11 @@ FILES_MAX = 10_000
 TRIGGER_S_MAX = 3600.0
 # What each mode of an output lets a batch do: Spark calls it the output mode.
 OUTPUT_MODES = {"append": "append", "upsert": "update", "overwrite": "complete"}
+# What a task of mode batch is told that names a table.
+NO_TABLE = (
+    "output.table is for mode stream: a task of kind transfer with engine: spark writes the result "
+    "of this one into a table"
+)
 _FILES = 1000
 # Stands for what only the run will tell.
 _ANY_NAME = "unknown"
@@ -63,7 +68,7 @@ def parse_stream(fields: Any) -> StreamOptions:
     name = fields.get("checkpoint")
     if name is None:
         _refuse_value("follow needs 'checkpoint': the name under which it goes on")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not is_checkpoint_name(name):
         _refuse_value(
             f"checkpoint is a name of letters, digits, '_', '.' and '-', not {name!r:.60}"
         )
@@ -79,6 +84,11 @@ def parse_stream(fields: Any) -> StreamOptions:
         files_per_batch=_parse_files(fields.get("files_per_batch")),
         watermark=_parse_watermark(fields.get("watermark")),
     )
+
+
+def is_checkpoint_name(text: str) -> bool:
+    """Tell whether text may name a checkpoint."""
+    return _NAME.fullmatch(text) is not None
 
 
 def check_written_out(fields: Mapping[str, Any]) -> None:

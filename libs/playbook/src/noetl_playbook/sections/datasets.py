@@ -12,6 +12,8 @@ from noetl_playbook.source.problems import Path
 
 # Kinds whose tasks write datasets as their output.
 SINK_KINDS = ("spark", "duckdb", "postgres")
+# The kind whose streams write into tables of PostgreSQL.
+_STREAMING = "spark"
 # Stands for what only the run will tell.
 _ANY_PLACE = "unknown"
 _ANY_TABLE = {
@@ -25,8 +27,9 @@ def gather_sink(
     reading: DocumentReader, block: dict[str, Any], path: Path, *, kind: str | None
 ) -> dict[str, Any]:
     """Gather what an `output` block says of a dataset under its key `sink`."""
-    if datasets.describes_dataset(block):
-        sink = {key: block.pop(key) for key in datasets.SINK_KEYS if key in block}
+    if datasets.describes_dataset(block) or (kind == _STREAMING and datasets.TABLE in block):
+        sink_keys = (*datasets.SINK_KEYS, datasets.TABLE)
+        sink = {key: block.pop(key) for key in sink_keys if key in block}
         for key in sink:
             reading.record_move((*path, "sink", key), (*path, key))
         block = {**block, "sink": sink}
@@ -74,7 +77,7 @@ def check_described_dataset(
 ) -> None:
     """Report what a description says wrongly, as far as it is written out."""
     plain_fields = {key: value for key, value in fields.items() if not is_template(value)}
-    for key in datasets.PLACES:
+    for key in datasets.SINK_PLACES:
         if key in fields and key not in plain_fields:
             plain_fields[key] = _ANY_PLACE if key != "iceberg" else _ANY_TABLE
     table = plain_fields.get("iceberg")
@@ -83,11 +86,13 @@ def check_described_dataset(
             key: _ANY_TABLE.get(key, _ANY_PLACE) if is_template(value) else value
             for key, value in table.items()
         }
+    if "auth" in fields:
+        plain_fields.setdefault("auth", _ANY_PLACE)
     if "expect" in plain_fields:
         plain_fields["expect"] = expectations.keep_written_out(plain_fields["expect"])
     # What depends on a value that is not known is checked by the run.
     if fields.keys() - plain_fields.keys() & {"mode", "format", "key", "partition_by"}:
-        plain_fields = {key: plain_fields[key] for key in plain_fields if key in datasets.PLACES}
+        plain_fields = _keep_place(plain_fields, is_sink=is_sink)
     try:
         if is_sink:
             datasets.parse_sink(plain_fields)
@@ -97,3 +102,10 @@ def check_described_dataset(
             )
     except DatasetInvalid as problem:
         reading.report_problem("E104", path, str(problem))
+
+
+def _keep_place(fields: Mapping[str, Any], *, is_sink: bool) -> dict[str, Any]:
+    """Keep where a dataset is, as much as it takes to be one."""
+    if not is_sink or datasets.TABLE not in fields:
+        return {key: fields[key] for key in fields if key in datasets.PLACES}
+    return {datasets.TABLE: fields[datasets.TABLE], "auth": _ANY_PLACE, "mode": "append"}

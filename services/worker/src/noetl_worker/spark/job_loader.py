@@ -8,6 +8,7 @@ from noetl_worker.domain.failures import build_error
 from noetl_worker.spark.session_options import SparkUnavailable
 
 _JOBS = "noetl_worker.spark.task_jobs"
+_WRITES = "noetl_worker.spark.checked_writes"
 _STREAMS = "noetl_worker.spark.streams.stream_query"
 _FAILING = "noetl_worker.spark.failures"
 
@@ -15,6 +16,11 @@ _FAILING = "noetl_worker.spark.failures"
 def load_jobs() -> Any:
     """Load `noetl_worker.spark.task_jobs`; raises `SparkUnavailable`."""
     return _load_spark_module(_JOBS)
+
+
+def load_writes() -> Any:
+    """Load `noetl_worker.spark.checked_writes`; raises `SparkUnavailable`."""
+    return _load_spark_module(_WRITES)
 
 
 def load_streams() -> Any:

@@ -6,7 +6,6 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from msgspec import structs
-from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
 
@@ -14,6 +13,7 @@ from noetl_contracts import spread_table
 from noetl_storage.arrow import table_schema
 from noetl_worker.datasets import read_plan
 from noetl_worker.spark import (
+    checked_writes,
     code_call,
     frame_plans,
     needed_columns,
@@ -25,25 +25,21 @@ from noetl_worker.spark import (
 from noetl_worker.spark.code_call import CodeCall, CodeRunner
 from noetl_worker.spark.driver_output import DriverOutput
 from noetl_worker.spark.partition_jobs import parallelism
-from noetl_worker.spark.postgres import postgres_source, shared_snapshots, table_copy
+from noetl_worker.spark.postgres import postgres_source, shared_snapshots
 from noetl_worker.spark.postgres.postgres_source import PostgresSource
-from noetl_worker.spark.postgres.table_copy import CopyColumn
 from noetl_worker.spark.row_checks import CheckedFrame, CheckScope
 from noetl_worker.spark.session_options import PARTITIONS_MIN, SHUFFLE_PARTITIONS
 from noetl_worker.spark.tables import (
-    dataset_output,
     file_source,
     named_tables,
     part_writer,
     payload_source,
 )
-from noetl_worker.spark.tables.dataset_plans import DatasetTarget, FileInput
+from noetl_worker.spark.tables.dataset_plans import FileInput
 from noetl_worker.spark.tables.file_source import FileSource
 from noetl_worker.spark.tables.payload_source import NoetlSource
 from noetl_worker.spark.tables.store_access import SparkRefusal, StoreAddress
 from noetl_worker.spark.task_request import (
-    CopyCounts,
-    CopyTarget,
     Input,
     QueryInput,
     RowsInput,
@@ -359,7 +355,7 @@ def _write_frame(
     text = frame_plans.explain_frame(frame) if ask.is_explained else ""
     if ask.target is not None:
         scope = None if ask.target.sink.expect is None else build_scope(frames, ask)
-        dataset_result = write_dataset(frame, ask.target, scope)
+        dataset_result = checked_writes.write_dataset(frame, ask.target, scope)
         return structs.replace(dataset_result, physical_plan=text)
     missing_columns = [name for name in plan.partition_by if name not in names]
     if missing_columns:
@@ -369,28 +365,6 @@ def _write_frame(
     manifests = part_writer.write_frame(frame, plan)
     types = table_schema.format_schema(schema)
     return SparkResult(columns=names, types=types, manifests=manifests, physical_plan=text)
-
-
-def write_dataset(frame: DataFrame, target: DatasetTarget, scope: CheckScope | None) -> SparkResult:
-    """Check a frame, and write it into a dataset; raises as `run`."""
-    checked = CheckedFrame(frame=frame, reports=[])
-    expected = target.sink.expect
-    try:
-        if expected is not None and scope is not None:
-            # It is read twice: to check it, and to write it.
-            frame = frame.persist(StorageLevel.DISK_ONLY)
-            checked = row_checks.check_frame("output", frame, expected, scope)
-        written_dataset = dataset_output.write_dataset(checked.frame, target)
-    finally:
-        if expected is not None:
-            frame.unpersist()
-    return SparkResult(
-        columns=written_dataset.schema.names,
-        types=table_schema.format_schema(written_dataset.schema),
-        written=written_dataset.report,
-        checks=list(checked.reports),
-        diverted={"output": checked.diverted} if checked.diverted else {},
-    )
 
 
 def prepared(
@@ -413,22 +387,3 @@ def prepared(
         functions.col(quoted.get(path, path)).alias(column) for column, path in mapping.items()
     ]
     return frame.select(*columns)
-
-
-def copied(frame: DataFrame, target: CopyTarget) -> CopyCounts:
-    """Copy a frame into a table of PostgreSQL; raises as `run`."""
-    columns = [
-        CopyColumn(name=name, type=type_, category=category)
-        for name, (type_, category) in target.columns.items()
-    ]
-    plan = table_copy.CopyPlan(
-        home=target.home,
-        credential=target.credential,
-        schema=target.schema,
-        table=target.table,
-        done_table=target.done_table,
-        columns=columns,
-        target=target.target,
-    )
-    counts = table_copy.copy_in(frame, plan)
-    return CopyCounts(rows=sum(counts), tasks=sum(1 for count in counts if count))

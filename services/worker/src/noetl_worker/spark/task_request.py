@@ -8,13 +8,14 @@ import pyarrow as pa
 from msgspec import Struct
 
 from noetl_contracts.payloads import PayloadRef
+from noetl_playbook.model.datasets import DatasetSink
 from noetl_playbook.model.expectations import Expectations
 from noetl_worker.datasets.csv_rows import Rejects
 from noetl_worker.datasets.sink_report import SinkReport
 from noetl_worker.spark.tables.dataset_plans import DatasetTarget, FileInput
 from noetl_worker.spark.tables.part_writer import PartManifest, WritePlan
 from noetl_worker.spark.tables.store_access import StoreAddress
-from noetl_worker.spark.tables.stream_plans import StreamPlan, StreamReport
+from noetl_worker.spark.tables.stream_plans import StreamPlan, StreamReport, TableTarget
 
 # Settings of Spark that a task may set; the deployment sets all others.
 CONF_ALLOWED = (
@@ -69,6 +70,15 @@ class SparkRequest(Struct, frozen=True, kw_only=True):
     is_explained: bool = False
     # How the task follows an input that arrives; None for a task that ends with its rows.
     stream: StreamPlan | None = None
+    # Where batches of a stream go that writes into no dataset.
+    table: TableTarget | None = None
+
+    @property
+    def sink(self) -> DatasetSink | None:
+        """Return how rows are written, None for those that become the task's result."""
+        if self.table is not None:
+            return self.table.sink
+        return None if self.target is None else self.target.sink
 
 
 class SparkResult(Struct, frozen=True, kw_only=True):

@@ -19,11 +19,11 @@ from noetl_contracts.commands.task_metrics import StreamProgress
 from noetl_worker.datasets import file_sink
 from noetl_worker.datasets.sink_report import SinkReport
 from noetl_worker.domain.check_reports import DIVERTED_BYTES, DIVERTED_ROWS, take_first_rows
-from noetl_worker.spark import task_jobs
+from noetl_worker.spark import checked_writes, task_jobs
 from noetl_worker.spark.streams import arrived_source
 from noetl_worker.spark.streams.checkpoint_folder import CheckpointFolder
 from noetl_worker.spark.streams.stream_head import OpenCheckpoint
-from noetl_worker.spark.tables.stream_plans import StreamWatch
+from noetl_worker.spark.tables.stream_plans import BatchName, StreamWatch
 from noetl_worker.spark.task_request import SparkRequest, SparkResult
 
 _NO_WATERMARK = "1970-01-01T00:00:00"
@@ -46,9 +46,9 @@ class BatchWriter:
         group: str,
         frames: Mapping[str, DataFrame],
     ) -> None:
-        assert ask.target is not None, "the tool has described it"
+        assert ask.sink is not None, "the tool has described it"
         self._ask = ask
-        self._target = ask.target
+        self._sink = ask.sink
         self._head = checkpoint.head
         self._folder = folder
         self._watch = watch
@@ -61,6 +61,8 @@ class BatchWriter:
         done = folder.find_done_offset()
         self._step = None if done is None else arrived_source.read_step(done)
         self._waiting = 0
+        # The late rows that Spark has left out, by batch.
+        self._late_rows: dict[int, int] = {}
         self.totals = checkpoint.totals
         self.problem: Exception | None = None
         self.report: SinkReport | None = None
@@ -72,7 +74,7 @@ class BatchWriter:
     @property
     def sink_mode(self) -> str:
         """Return how rows join those that are there."""
-        return self._target.sink.mode
+        return self._sink.mode
 
     def write_batch(self, frame: DataFrame, batch: int) -> None:
         """Write one batch; Spark calls it again for a batch that was not noted as done."""
@@ -125,15 +127,24 @@ class BatchWriter:
 
     def _write_rows(self, frame: DataFrame, batch: int) -> SparkResult:
         """Write the rows of a batch under a name that no other batch has."""
+        scope = None
+        if self._sink.expect is not None:
+            scope = task_jobs.build_scope(self._frames, self._ask)
+        if self._ask.table is not None:
+            assert self._ask.stream is not None, "the task is one of mode stream"
+            name = BatchName(
+                checkpoint=self._ask.stream.options.checkpoint,
+                series=self._head.series,
+                number=batch,
+            )
+            return checked_writes.write_table(frame, self._ask.table, name, scope)
+        assert self._ask.target is not None, "rows go into a dataset or a table"
         target = structs.replace(
-            self._target,
+            self._ask.target,
             identity=file_sink.build_commit_identity(f"{self._head.series}/{batch}"),
             attempt=identity.mint_token()[:8],
         )
-        scope = None
-        if target.sink.expect is not None:
-            scope = task_jobs.build_scope(self._frames, self._ask)
-        return task_jobs.write_dataset(frame, target, scope)
+        return checked_writes.write_dataset(frame, target, scope)
 
     def _record_metrics(self, report: SinkReport, seconds: float) -> None:
         assert self._ask.stream is not None, "the task is one of mode stream"
@@ -155,6 +166,11 @@ class BatchWriter:
         self._waiting = arrivals.waiting
         return len(arrivals.files)
 
+    @property
+    def late_rows(self) -> int:
+        """Return how many rows of this attempt came later than the watermark allows."""
+        return sum(self._late_rows.values())
+
     def store_end(self) -> None:
         """Store that the last batch is done."""
         if self.last_batch is not None:
@@ -164,8 +180,9 @@ class BatchWriter:
         """Take over the latest figures of the query."""
         if self.last_batch is None:
             return
-        latest: Any = running.lastProgress
-        figures = {} if latest is None else latest
+        recent: list[Any] = running.recentProgress
+        self._late_rows |= {int(item["batchId"]): _count_late_rows(item) for item in recent}
+        figures = recent[-1] if recent else {}
         self._watch.progress = StreamProgress(
             batch=self.last_batch,
             rows=self.totals.rows,
@@ -188,6 +205,12 @@ def _read_rate(figures: Any, name: str) -> float:
     value: Any = figures.get(name) if figures else None
     is_finite = isinstance(value, int | float) and math.isfinite(value)
     return round(float(value), 1) if is_finite else 0.0
+
+
+def _count_late_rows(figures: Any) -> int:
+    """Count what came too late for the state of each operator."""
+    operators: Any = figures.get("stateOperators") or ()
+    return sum(int(operator.get("numRowsDroppedByWatermark") or 0) for operator in operators)
 
 
 def _read_watermark(figures: Any) -> str:

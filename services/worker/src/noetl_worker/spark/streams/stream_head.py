@@ -42,8 +42,13 @@ def open_checkpoint(ask: SparkRequest, plan: StreamPlan) -> OpenCheckpoint:
     earlier one has kept.
     """
     objects = CheckpointObjects(plan.home, plan.options.checkpoint)
+    described = codec.digest_hex(codec.encode_canonical(codec.to_builtins(plan.source)))
+    head = _open_head(objects, described, ask, plan)
+    objects.enter_folder(head)
     latest = objects.find_latest()
-    head, columns = _open_head(objects, latest, ask, plan)
+    columns = head.columns if latest is None else latest.columns
+    if columns.described != described:
+        columns = _find_columns(plan, described)
     query = _digest_query(ask, plan, columns)
     totals = StreamTotals(execution_id=plan.execution_id)
     if latest is not None:
@@ -56,26 +61,29 @@ def open_checkpoint(ask: SparkRequest, plan: StreamPlan) -> OpenCheckpoint:
 
 
 def _open_head(
-    objects: CheckpointObjects,
-    latest: CheckpointVersion | None,
-    ask: SparkRequest,
-    plan: StreamPlan,
-) -> tuple[StreamHead, SourceColumns]:
-    """Return the head of the checkpoint, and the columns that are read now."""
+    objects: CheckpointObjects, described: str, ask: SparkRequest, plan: StreamPlan
+) -> StreamHead:
+    """Return the head of the checkpoint, a new one where there is none."""
     source, target = plan.address.shown_path, _show_target(ask)
-    described = codec.digest_hex(codec.encode_canonical(codec.to_builtins(plan.source)))
     head = objects.find_head()
     if head is None:
-        columns = _find_columns(plan, described)
+        series = identity.mint_token()
         head = objects.create_head(
-            StreamHead(series=identity.mint_token(), source=source, target=target, columns=columns)
+            StreamHead(
+                series=series,
+                source=source,
+                target=target,
+                columns=_find_columns(plan, described),
+                folder=series,
+            )
         )
     _check_places(head, source, target, plan)
-    known = head.columns if latest is None else latest.columns
-    return head, known if known.described == described else _find_columns(plan, described)
+    return head
 
 
 def _show_target(ask: SparkRequest) -> str:
+    if ask.table is not None:
+        return ask.table.shown_path
     assert ask.target is not None, "the tool has described it"
     address, sink = ask.target.address.shown_path, ask.target.sink
     return address if sink.iceberg is None else f"{sink.iceberg.name} in {address}"
@@ -111,12 +119,12 @@ def _find_columns(plan: StreamPlan, described: str) -> SourceColumns:
 
 def _digest_query(ask: SparkRequest, plan: StreamPlan, columns: SourceColumns) -> str:
     """Fingerprint what decides what is kept between batches."""
-    assert ask.target is not None, "the tool has described it"
+    assert ask.sink is not None, "the tool has described it"
     about = {
         "statements": ask.statements,
         "params": ask.params,
         "watermark": plan.options.watermark,
-        "mode": ask.target.sink.mode,
+        "mode": ask.sink.mode,
         "columns": columns.schema,
     }
     return codec.digest_hex(codec.encode_canonical(codec.to_builtins(about)))

@@ -13,6 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import TimestampNTZType, TimestampType
 
 from noetl_playbook.model.streams import OUTPUT_MODES
 from noetl_storage.arrow import table_schema
@@ -39,7 +40,8 @@ _LOOK_S = 1
 # Of Spark's own checkpoint the last batches are enough: the files of a version are few.
 _CONF = {
     "spark.sql.streaming.minBatchesToRetain": "2",
-    "spark.sql.streaming.numRecentProgressUpdates": "2",
+    # More batches than end between two looks at the query.
+    "spark.sql.streaming.numRecentProgressUpdates": "100",
     "spark.sql.streaming.metricsEnabled": "false",
 }
 # Spark gives the process that looks for files 10 s to begin, which a busy machine may miss.
@@ -77,6 +79,7 @@ def run_stream(base: SparkSession, ask: SparkRequest, watch: StreamWatch) -> Spa
         folder.restore()
         frame, statics = _build_frame(session, ask, plan, checkpoint)
         _check_state(frame, plan)
+        _check_groups(frame, ask)
         writer = BatchWriter(
             ask=ask, folder=folder, watch=watch, group=group, frames=statics, checkpoint=checkpoint
         )
@@ -209,6 +212,14 @@ def _set_watermark(arrived: DataFrame, plan: StreamPlan) -> DataFrame:
             f"'{plan.name}': it has {', '.join(arrived.columns[:20])}"
         )
         raise SparkRefusal("validation", text)
+    column_type = arrived.schema[watermark.column].dataType
+    if not isinstance(column_type, TimestampType | TimestampNTZType):
+        text = (
+            f"follow.watermark names '{watermark.column}', which is {column_type.simpleString()}: "
+            f"it takes a moment, so give input '{plan.name}' a schema with {watermark.column} "
+            "TIMESTAMP"
+        )
+        raise SparkRefusal("validation", text)
     return arrived.withWatermark(
         watermark.column, f"{math.ceil(watermark.delay_s * 1000)} milliseconds"
     )
@@ -241,6 +252,17 @@ def _check_state(frame: DataFrame, plan: StreamPlan) -> None:
         raise SparkRefusal("config", text)
 
 
+def _check_groups(frame: DataFrame, ask: SparkRequest) -> None:
+    """Refuse to overwrite what is there with the rows of one batch; raises `SparkRefusal`."""
+    assert ask.sink is not None, "the tool has described it"
+    if ask.sink.mode == "overwrite" and "Aggregate" not in sql_checks.list_operators(frame):
+        text = (
+            "output.mode overwrite writes all groups anew with each batch, and the SQL makes no "
+            "groups: choose append, or GROUP BY"
+        )
+        raise SparkRefusal("validation", text)
+
+
 def _build_result(
     frame: DataFrame, writer: BatchWriter, ended_by: str, plan: StreamPlan
 ) -> SparkResult:
@@ -255,5 +277,10 @@ def _build_result(
         checks=list(writer.checks),
         diverted={"output": writer.diverted} if writer.diverted else {},
         rejected=rejected,
-        stream=StreamReport(totals=writer.totals, last_batch=writer.last_batch, ended_by=ended_by),
+        stream=StreamReport(
+            totals=writer.totals,
+            last_batch=writer.last_batch,
+            ended_by=ended_by,
+            late_rows=writer.late_rows,
+        ),
     )

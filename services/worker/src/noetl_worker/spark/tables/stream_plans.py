@@ -1,15 +1,17 @@
 """What a stream is asked to do and what it has done, as plain values without Spark."""
 
 import threading
+from typing import Any, Protocol
 
 from msgspec import Struct
 
 from noetl_contracts.commands.task_metrics import StreamProgress
 from noetl_contracts.ids import ExecutionId
-from noetl_playbook.model.datasets import DatasetSource
+from noetl_playbook.model.datasets import DatasetSink, DatasetSource
 from noetl_playbook.model.streams import StreamOptions
 from noetl_worker.datasets.address import DatasetAddress
 from noetl_worker.datasets.read_plan import ReadPlan
+from noetl_worker.datasets.sink_report import SinkReport
 from noetl_worker.spark.tables.store_access import StoreAddress
 
 
@@ -66,12 +68,43 @@ class StreamPlan(Struct, frozen=True, kw_only=True):
     is_near: bool
 
 
+class BatchName(Struct, frozen=True, kw_only=True):
+    """A batch as no other one is named: another stream of the `checkpoint` has another `series`."""
+
+    checkpoint: str
+    series: str
+    number: int
+
+
+class TableWriter(Protocol):
+    """Writes batches into a table of PostgreSQL, each once; methods block."""
+
+    def write_batch(self, batch: BatchName, columns: list[str], copy_rows: Any) -> SinkReport:
+        """Write a batch's rows, which `copy_rows` copies to a `CopyTarget`.
+
+        What an earlier attempt has written is not copied again. Raises `ToolFailure`, and what
+        `copy_rows` raises.
+        """
+
+
+class TableTarget(Struct, frozen=True, kw_only=True):
+    """A table that the batches of a stream go to; `shown_path` is how errors name it."""
+
+    sink: DatasetSink
+    shown_path: str
+    writer: TableWriter
+
+
 class StreamReport(Struct, frozen=True, kw_only=True):
-    """What a stream has done when it ended; `last_batch` is None when there was none."""
+    """What a stream has done when it ended; `last_batch` is None when there was none.
+
+    `late_rows` are those, or partial sums of them, that this attempt left out by the watermark.
+    """
 
     totals: StreamTotals
     last_batch: int | None
     ended_by: str
+    late_rows: int = 0
 
 
 class StreamWatch:

@@ -10,7 +10,7 @@ from msgspec import structs
 from noetl_chassis import identity as process_identity
 from noetl_chassis.clock import Clock
 from noetl_contracts.log_chunks import NOTICE
-from noetl_playbook.model import datasets
+from noetl_playbook.model import datasets, streams
 from noetl_playbook.model.datasets import DatasetInvalid, DatasetSource, LakeTable
 from noetl_playbook.model.expectations import (
     ExpectationInvalid,
@@ -116,6 +116,8 @@ class CallDatasets:
             sink = datasets.parse_sink(fields)
         except DatasetInvalid as problem:
             raise _build_invalid_failure(f"{field}: {problem}", call) from problem
+        if sink.table is not None:
+            raise _build_invalid_failure(f"{field}: {streams.NO_TABLE}", call)
         place = await dataset_places.open_place(
             dataset_places.get_path(sink), sink.auth, call=call, vault=self._vault, field=field
         )

@@ -45,6 +45,7 @@ from noetl_worker.tools.scripts.script_loader import ScriptLoader
 from noetl_worker.tools.spark import plan_texts, stream_task
 from noetl_worker.tools.spark.code_process import CodeProcesses
 from noetl_worker.tools.spark.spark_inputs import SparkInputReader
+from noetl_worker.tools.spark.stream_task import StreamTables
 from noetl_worker.tools.tables import dataset_results
 
 ALLOWED_SETTING = "NOETL_WORKER_SPARK_CODE_ALLOWED"
@@ -82,6 +83,7 @@ class SparkTool:
         references_: ReferenceReader,
         inputs: SparkInputReader,
         scripts: ScriptLoader,
+        tables: StreamTables,
         limits: SparkLimits,
         code: SparkCode,
     ) -> None:
@@ -89,6 +91,7 @@ class SparkTool:
         self._references = references_
         self._inputs = inputs
         self._scripts = scripts
+        self._tables = tables
         self._limits = limits
         self._code = code
 
@@ -209,6 +212,8 @@ class SparkTool:
         inputs: Any = fields.get("inputs")
         if stream is not None:
             inputs = {name: item for name, item in inputs.items() if str(name) != stream.name}
+        # What a task of mode batch may not write is refused with its dataset.
+        has_table = stream is not None and stream_task.names_table(call)
         return SparkRequest(
             inputs=await self._inputs.read_inputs(inputs, call, home),
             expected=parse_expected(inputs, call),
@@ -221,7 +226,8 @@ class SparkTool:
             conf=self._parse_conf(fields.get("session")),
             plan=self._build_plan(call, home),
             is_trusted=self._limits.is_code_allowed,
-            target=await self._inputs.describe_target(call, home),
+            target=None if has_table else await self._inputs.describe_target(call, home),
+            table=await self._tables.open_table(call, home) if has_table else None,
             is_explained=bool(coercion.coerce_boolean(fields.get("explain"))),
         )
 

@@ -1,7 +1,7 @@
 """A Spark task of mode stream: what its fields ask for, how it is followed, and what it gives."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import structs
 
@@ -12,12 +12,25 @@ from noetl_playbook.model import datasets, streams
 from noetl_playbook.model.streams import StreamInvalid, StreamOptions
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.spark.tables.store_access import StoreAddress
-from noetl_worker.spark.tables.stream_plans import StreamPlan, StreamWatch
+from noetl_worker.spark.tables.stream_plans import StreamPlan, StreamWatch, TableTarget
 from noetl_worker.spark.task_request import SparkRequest, SparkResult
 from noetl_worker.tools.calls.call import Call, is_organization_name
 from noetl_worker.tools.spark.spark_inputs import SparkInputReader
 
 _BATCH = "batch"
+
+
+class StreamTables(Protocol):
+    """Opens tables of PostgreSQL for the batches of streams."""
+
+    async def open_table(self, call: Call, home: StoreAddress) -> TableTarget:
+        """Open the table that a call's `output` names; raises `ToolFailure`."""
+
+
+def names_table(call: Call) -> bool:
+    """Tell whether a call's rows go into a table of PostgreSQL."""
+    sink = call.fields.get("sink")
+    return isinstance(sink, Mapping) and sink.get(datasets.TABLE) is not None
 
 
 def parse_mode(call: Call) -> StreamOptions | None:
@@ -106,11 +119,12 @@ def check_request(ask: SparkRequest) -> None:
     """Refuse what no batch can do; raises `ToolFailure`."""
     if ask.code is not None:
         raise _build_invalid_failure("mode stream takes 'sql': code runs in mode batch")
-    if ask.target is None:
+    if ask.sink is None:
         raise _build_invalid_failure(
-            "mode stream writes its batches: name output.path, output.delta or output.iceberg"
+            "mode stream writes its batches: name output.path, output.delta, output.iceberg or "
+            "output.table"
         )
-    mode = ask.target.sink.mode
+    mode = ask.sink.mode
     if mode not in streams.OUTPUT_MODES:
         raise _build_invalid_failure(
             f"output.mode is {mode}: each batch of a stream adds to what is there, so choose "
@@ -152,6 +166,8 @@ def build_streamed(result: SparkResult, ask: SparkRequest) -> dict[str, Any]:
             "ended_by": report.ended_by,
         },
     }
+    if ask.stream.options.watermark is not None:
+        raw["stream"]["late_row_count"] = report.late_rows
     if result.written is not None:
         raw["written"] = codec.to_builtins(result.written)
     return raw

@@ -12,14 +12,13 @@ from typing import Any
 import structlog
 from msgspec import Struct
 
-from noetl_chassis import identity
 from noetl_contracts.commands.state_values import StateType
 from noetl_playbook.model import coercion
 from noetl_playbook.templates.output_forms import sql_ident
 from noetl_worker.domain import cursor_values
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.spark import job_loader
-from noetl_worker.spark.task_request import CopyCounts, CopyTarget, Input, StoredInput
+from noetl_worker.spark.task_request import CopyCounts, Input, StoredInput
 from noetl_worker.sql import queries
 from noetl_worker.tools.calls import references
 from noetl_worker.tools.calls.call import Call, CursorScanPort
@@ -31,15 +30,13 @@ from noetl_worker.tools.postgres.transactions import hold_transaction
 from noetl_worker.tools.spark.spark_tool import SparkTool
 from noetl_worker.tools.tables import transfer_rows
 from noetl_worker.tools.tables.transfer_rows import TransferAim
+from noetl_worker.tools.transfer import staging_tables
 from noetl_worker.tools.transfer.dataset_target import DATASET, describe_end
+from noetl_worker.tools.transfer.staging_tables import TargetTable
 from noetl_worker.tools.transfer.target_table import (
-    StagedRows,
     TargetColumn,
     build_statement,
     empty_table,
-    format_definitions,
-    get_table,
-    list_table_columns,
     write_staged_rows,
 )
 
@@ -47,8 +44,6 @@ ENGINES = ("auto", "io", "spark")
 # Results above this are moved by executors; smaller ones are quicker through the worker.
 BYTES_MIN = 128 * 1024 * 1024
 _QUERIES = queries.load_queries(__package__, "transfer_spark")
-_PREFIX = "noetl_staging_"
-_KEY_CHARACTERS = 16
 _SOURCE_KEYS = frozenset({"type", "tool"})
 
 log = structlog.get_logger(__name__)
@@ -62,18 +57,6 @@ class TransferEnds(Struct, frozen=True, kw_only=True):
     source_auth: Any
     target_auth: Any
     aim: TransferAim
-
-
-class _TargetTable(Struct, frozen=True, kw_only=True):
-    """The target: where it is, and what it can hold."""
-
-    schema: str
-    name: str
-    columns: dict[str, TargetColumn]
-
-    @property
-    def quoted_name(self) -> str:
-        return sql_ident([self.schema, self.name])
 
 
 def is_spark_wanted(engine: Any, ends: TransferEnds) -> bool:
@@ -115,8 +98,8 @@ class SparkMover:
             earlier_outcome = await TransferEffect(session.connection, call).find_outcome()
             if earlier_outcome is not None:
                 return earlier_outcome
-            table = await _get_target(session, ends.target.get("table"))
-            staging = await _create_staging(session, call, table)
+            table = await staging_tables.get_target(session, ends.target.get("table"))
+            staging = await staging_tables.create_staging(session, call.idempotency_key, table)
         try:
             columns, copy_counts = await self._copy_rows(ends, call, table, staging, credential)
             return await self._commit_rows(ends, call, table, columns, staging, copy_counts)
@@ -124,7 +107,7 @@ class SparkMover:
             await asyncio.shield(self._drop_staging(ends, call, table.schema, staging))
 
     async def _copy_rows(
-        self, ends: TransferEnds, call: Call, table: _TargetTable, staging: str, credential: str
+        self, ends: TransferEnds, call: Call, table: TargetTable, staging: str, credential: str
     ) -> tuple[list[TargetColumn], CopyCounts]:
         """Have executors copy the source's columns; return which they are."""
         home = self._spark.build_store_address(call)
@@ -138,18 +121,12 @@ class SparkMover:
             transfer_rows.check_columns(frame.columns, table.columns, table.name)
             columns = [table.columns[name] for name in frame.columns]
             # What is wrong with a key or an expression is told before rows are copied.
-            build_statement(_list_staged(table, columns, staging), ends.aim)
-            plan = CopyTarget(
-                home=home,
-                credential=credential,
-                schema=table.schema,
-                table=staging,
-                done_table=f"{staging}_done",
-                columns={column.name: (column.stored_type, column.category) for column in columns},
-                target=f"{table.schema}.{table.name}",
+            build_statement(staging_tables.list_staged_rows(table, columns, staging), ends.aim)
+            plan = staging_tables.build_copy_target(
+                table, columns, staging, home=home, credential=credential
             )
             copy_counts: CopyCounts = await self._spark.run_job(
-                lambda _: job_loader.load_jobs().copied(frame, plan), call
+                lambda _: job_loader.load_writes().copy_frame(frame, plan), call
             )
         return columns, copy_counts
 
@@ -200,13 +177,13 @@ class SparkMover:
         self,
         ends: TransferEnds,
         call: Call,
-        table: _TargetTable,
+        table: TargetTable,
         columns: list[TargetColumn],
         staging: str,
         copy_counts: CopyCounts,
     ) -> dict[str, Any]:
         """Make the rows the target's, and note that they are."""
-        staged_rows = _list_staged(table, columns, staging)
+        staged_rows = staging_tables.list_staged_rows(table, columns, staging)
         async with lease_session(self._postgres, ends.target_auth, call.site) as session:
             connection = session.connection
             async with hold_transaction(connection):
@@ -234,51 +211,10 @@ class SparkMover:
     ) -> None:
         try:
             async with lease_session(self._postgres, ends.target_auth, call.site) as session:
-                for name in (staging, f"{staging}_done"):
-                    await _drop_table(session, schema, name)
+                await staging_tables.drop_staging(session, schema, staging)
         except (ToolFailure, *BROKEN) as problem:
             # The next attempt removes them: the outcome of this one is what it was.
             log.warning("tables of a transfer are left", table=staging, reason=str(problem))
-
-
-async def _create_staging(session: PostgresSession, call: Call, table: _TargetTable) -> str:
-    """Make the tables of this attempt, and remove those of earlier ones.
-
-    What will come is not known yet, so there is a place for every column of the target.
-    """
-    key = _PREFIX + call.idempotency_key[:_KEY_CHARACTERS]
-    name = f"{key}_{identity.mint_token()[:8]}"
-    connection = session.connection
-    earlier_tables = await connection.fetch(
-        _QUERIES["list_staging"], table.schema, key.replace("_", r"\_") + "%"
-    )
-    for row in earlier_tables:
-        await _drop_table(session, table.schema, row["name"])
-    columns = format_definitions(table.columns)
-    await connection.execute(
-        _QUERIES["make_staging"].format(staging=sql_ident([table.schema, name]), columns=columns)
-    )
-    await connection.execute(
-        _QUERIES["make_done"].format(done=sql_ident([table.schema, f"{name}_done"]))
-    )
-    return name
-
-
-async def _get_target(session: PostgresSession, table_name: Any) -> _TargetTable:
-    oid, _ = await get_table(session, transfer_rows.parse_table_parts(table_name))
-    target = await session.connection.fetchrow(_QUERIES["name_of_table"], oid)
-    assert target is not None, "the catalog has just told the table's identity"
-    columns = await list_table_columns(session, oid)
-    return _TargetTable(schema=target["schema"], name=target["name"], columns=columns)
-
-
-def _list_staged(table: _TargetTable, columns: list[TargetColumn], staging: str) -> StagedRows:
-    return StagedRows(
-        table=table.quoted_name,
-        staging=sql_ident([table.schema, staging]),
-        columns=columns,
-        target_columns=table.columns,
-    )
 
 
 async def _read_cursor(
@@ -305,10 +241,6 @@ async def _read_cursor(
     assert row is not None, "an aggregate has one row"
     scan.note_reading(row["cursor"], row["rows"])
     return cursor_values.show_reading(scan.reading)
-
-
-async def _drop_table(session: PostgresSession, schema: str, name: str) -> None:
-    await session.connection.execute(_QUERIES["drop"].format(table=sql_ident([schema, name])))
 
 
 def _build_invalid_failure(text: str) -> ToolFailure:

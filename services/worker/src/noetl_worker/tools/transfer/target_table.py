@@ -58,7 +58,7 @@ async def write_staged_rows(
     """
     text = build_statement(staged_rows, aim)
     if aim.is_merge:
-        await _check_keys(session, staged_rows, aim)
+        await check_keys(session, staged_rows, aim)
     if aim.mode == "merge":
         release = session.connection.get_server_version().major
         if release < _MERGE_RELEASE:
@@ -116,7 +116,7 @@ def _write_expressions(
     return expression_by_column
 
 
-async def _check_keys(session: PostgresSession, staged_rows: StagedRows, aim: TransferAim) -> None:
+async def check_keys(session: PostgresSession, staged_rows: StagedRows, aim: TransferAim) -> None:
     """Refuse rows without a key, and several of one key: only the author can say what they mean."""
     keys = transfer_rows.list_keys(aim, staged_rows.names)
     parts = {
