@@ -32,6 +32,8 @@ from noetl_worker.datasets.problems import DatasetProblem
 from noetl_worker.datasets.sink_report import SinkReport
 
 _REPORT = "noetl"
+# What a commit that adds columns tells of them.
+_COLUMNS = "noetl_columns"
 # Features of tables whose rows are not those of their files.
 _UNREADABLE = frozenset({"deletionVectors", "columnMapping"})
 _RACES_MAX = 20
@@ -110,6 +112,7 @@ class DeltaSink:
         self._now_ms = int(now.timestamp() * 1000)
         self._root = address.path.rstrip("/")
         self._store = OpenStore(address, account)
+        self._added_columns: list[str] = []
 
     @property
     def write_scope(self) -> WriteScope:
@@ -158,19 +161,22 @@ class DeltaSink:
             return
         before = {field.name: field.type for field in table.schema().fields}
         after = {field.name: field.type for field in self._convert_schema(schema).fields}
+        if self._sink.may_grow:
+            is_whole, shown_path = self._sink.mode == "upsert", self._address.shown_path
+            sink_report.check_evolution(shown_path, before, after, is_whole=is_whole)
+            return
         sink_report.check_columns(self._address.shown_path, before, after)
 
     def commit_files(self, files: list[DataFile], schema: pa.Schema) -> SinkReport:
-        """Make files a part of the table in one commit."""
+        """Make files a part of the table in one commit, after one that adds their columns."""
+        self._added_columns = self._add_columns(schema) if self._sink.may_grow else []
         if self._sink.mode == "upsert" and open_table(self._address, self._account) is not None:
             return self._finish_commit(self._merge_files(files, schema))
         for _ in range(_RACES_MAX):
             table = open_table(self._address, self._account)
             if table is not None and table.transaction_version(self._identity) is not None:
                 return self._finish_commit(self._find_report(table))
-            report = sink_report.build_report(
-                self._address.shown_path, 0 if table is None else table.version() + 1, files
-            )
+            report = self._build_report(0 if table is None else table.version() + 1, files)
             try:
                 self._commit_actions(table, files, schema, report)
             except CommitFailedError:
@@ -182,6 +188,43 @@ class DeltaSink:
             return self._finish_commit(report)
         text = f"{self._address.shown_path}: others have committed first: run the step again"
         raise DatasetProblem("file_conflict", text)
+
+    def _add_columns(self, schema: pa.Schema) -> list[str]:
+        """Give the table the columns that it lacks; return all that attempts of this task added."""
+        for _ in range(_RACES_MAX):
+            table = open_table(self._address, self._account)
+            if table is None:
+                return []
+            names = {field.name for field in table.schema().fields}
+            fields = sink_report.list_new_fields(names, schema)
+            if not fields:
+                return self._list_added_columns(table)
+            added = {"identity": self._identity, "columns": sink_report.show_fields(fields)}
+            try:
+                table.alter.add_columns(
+                    list(self._convert_schema(pa.schema(fields)).fields),
+                    commit_properties=CommitProperties(custom_metadata={_COLUMNS: added}),
+                )
+            except CommitFailedError:
+                continue
+            except (DeltaError, ValueError) as problem:
+                raise _translate_error(self._address, problem) from problem
+        text = f"{self._address.shown_path}: others change its columns: run the step again"
+        raise DatasetProblem("file_conflict", text)
+
+    def _list_added_columns(self, table: DeltaTable) -> list[str]:
+        entries = [entry.get(_COLUMNS) for entry in table.history(_HISTORY_MAX)]
+        return [
+            column
+            for entry in reversed(entries)
+            if isinstance(entry, dict) and entry.get("identity") == self._identity
+            for column in entry["columns"]
+        ]
+
+    def _build_report(self, version: int, files: list[DataFile]) -> SinkReport:
+        return sink_report.build_report(
+            self._address.shown_path, version, files, added_columns=self._added_columns
+        )
 
     def _commit_actions(
         self, table: DeltaTable | None, files: list[DataFile], schema: pa.Schema, report: SinkReport
@@ -203,7 +246,8 @@ class DeltaSink:
         table.create_write_transaction(
             [*add_actions, *remove_actions],
             "append",
-            self._convert_schema(schema),
+            # Rows may lack columns that others have brought.
+            table.schema() if self._sink.may_grow else self._convert_schema(schema),
             partition_by=list(table.metadata().partition_columns),
             commit_properties=properties,
         )
@@ -235,7 +279,7 @@ class DeltaSink:
         upserts.check_unique_keys(rows, self._sink.key, shown_path)
         names = [sql_ident(key) for key in self._sink.key]
         condition = " AND ".join(f"target.{name} = source.{name}" for name in names)
-        report = sink_report.build_report(shown_path, table.version() + 1, files)
+        report = self._build_report(table.version() + 1, files)
         try:
             (
                 table.merge(

@@ -32,10 +32,17 @@ from pyiceberg.expressions import (
     LessThanOrEqual,
     Or,
 )
-from pyiceberg.io.pyarrow import ArrowScan, parquet_file_to_data_file, schema_to_pyarrow
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import (
+    ArrowScan,
+    UnsupportedPyArrowTypeException,
+    parquet_file_to_data_file,
+    schema_to_pyarrow,
+)
 from pyiceberg.manifest import DataFile as TableFile
-from pyiceberg.table import StaticTable, Table, TableProperties
+from pyiceberg.table import StaticTable, Table, TableProperties, Transaction
 
+from noetl_contracts import codec
 from noetl_playbook.model.datasets import DatasetSink, DatasetSource, LakeTable
 from noetl_worker.datasets import address as addresses
 from noetl_worker.datasets import commit_log, sink_report, text_casts, upserts
@@ -47,6 +54,7 @@ from noetl_worker.datasets.problems import DatasetProblem
 from noetl_worker.datasets.sink_report import SinkReport
 
 _MARK = "noetl.commit"
+_ADDED_COLUMNS = "noetl.added-columns"
 _RACES_MAX = 20
 # The task in the names of copies: Spark has no partition of this number.
 _COPIES = 99_999_999
@@ -203,6 +211,10 @@ class IcebergSink:
         table_schema = schema_to_pyarrow(table.schema(), include_field_ids=False)
         before = {field.name: _as_iceberg(field.type) for field in table_schema}
         after = {field.name: _as_iceberg(field.type) for field in schema}
+        if self._sink.may_grow:
+            is_whole = self._sink.mode == "upsert"
+            sink_report.check_evolution(self._name, before, after, is_whole=is_whole)
+            return
         sink_report.check_columns(self._name, before, after, way_out="cast it")
 
     def commit_files(self, files: list[DataFile], schema: pa.Schema) -> SinkReport:
@@ -211,8 +223,9 @@ class IcebergSink:
             table = self._load_table() or self._create_table(schema)
             if self._is_committed(table):
                 return self._finish_commit(table)
+            fields = self._list_new_fields(table, schema)
             try:
-                self._commit_to_table(table, files, schema)
+                self._commit_to_table(table, files, schema, fields)
             except CommitFailedException:
                 continue
             except sqlalchemy.exc.SQLAlchemyError as problem:
@@ -220,21 +233,33 @@ class IcebergSink:
             except OSError as problem:
                 kind, reason = addresses.classify_store_text(str(problem))
                 raise DatasetProblem(kind, f"{self._name}: {reason}") from problem
-            except ValueError as problem:
+            except (ValueError, UnsupportedPyArrowTypeException) as problem:
                 text = f"{self._name}: {' '.join(str(problem).split())[:400]}"
                 raise DatasetProblem("schema", text) from problem
             self._finish_commit(table.refresh())
-            return sink_report.build_report(self._name, _find_version(table), files)
+            return sink_report.build_report(
+                self._name,
+                _find_version(table),
+                files,
+                added_columns=sink_report.show_fields(fields),
+            )
         text = f"{self._name}: others have committed first: run the step again"
         raise DatasetProblem("file_conflict", text)
 
-    def _commit_to_table(self, table: Table, files: list[DataFile], schema: pa.Schema) -> None:
-        mark = {_MARK: self._identity}
+    def _list_new_fields(self, table: Table, schema: pa.Schema) -> list[pa.Field]:
+        if not self._sink.may_grow:
+            return []
+        return sink_report.list_new_fields(table.schema().column_names, schema)
+
+    def _commit_to_table(
+        self, table: Table, files: list[DataFile], schema: pa.Schema, fields: list[pa.Field]
+    ) -> None:
         if self._sink.mode == "upsert" and files and table.current_snapshot() is not None:
-            self._upsert_files(table, files, schema)
+            self._upsert_files(table, files, schema, fields)
             return
-        paths = self._list_uris(files)
+        paths, mark = self._list_uris(files), self._build_mark(fields)
         with table.transaction() as transaction:
+            _add_columns(transaction, fields)
             replaced = self._build_overwrite_filter(files, schema)
             if replaced is not None and table.current_snapshot() is not None:
                 transaction.delete(replaced, snapshot_properties=mark)
@@ -243,7 +268,20 @@ class IcebergSink:
             else:
                 transaction.set_properties({f"{_MARK}.{self._identity}": "empty"})
 
-    def _upsert_files(self, table: Table, files: list[DataFile], schema: pa.Schema) -> None:
+    def _build_mark(self, fields: list[pa.Field]) -> dict[str, str]:
+        """Return what the snapshots of this task carry."""
+        if not fields:
+            return {_MARK: self._identity}
+        columns = codec.encode_text(sink_report.show_fields(fields))
+        return {_MARK: self._identity, _ADDED_COLUMNS: columns}
+
+    def _upsert_files(
+        self,
+        table: Table,
+        files: list[DataFile],
+        schema: pa.Schema,
+        fields: list[pa.Field],
+    ) -> None:
         """Add files in the place of the rows that have their keys."""
         scope = self.write_scope
         key_schema = pa.schema([field for field in schema if field.name in self._sink.key])
@@ -265,8 +303,10 @@ class IcebergSink:
         copies = writer.finish_files()
         try:
             paths = self._list_uris([*files, *copies])
-            mark = {_MARK: self._identity}
-            _replace_files(table, replaced_files, paths, mark)
+            with table.transaction() as transaction:
+                _add_columns(transaction, fields)
+                mark = self._build_mark(fields)
+                _replace_files(transaction, table.io, replaced_files, paths, mark)
         except CommitFailedException:
             # The next commit begins with another state of the table.
             self._store.delete_objects([f"{scope.root}/{file.path}" for file in copies])
@@ -317,11 +357,12 @@ class IcebergSink:
     def _find_report(self, table: Table) -> SinkReport:
         """Tell what the commit of an earlier attempt has added, by the snapshot that it made."""
         added = {"added-data-files": 0, "added-records": 0, "added-files-size": 0}
-        version = 0
+        version, columns = 0, "[]"
         for snapshot in table.snapshots():
             about = snapshot.summary
             if about is None or about.get(_MARK) != self._identity:
                 continue
+            columns = about.get(_ADDED_COLUMNS) or columns
             version = snapshot.sequence_number or 0
             for key in added:
                 added[key] += int(about.get(key) or 0)
@@ -333,6 +374,7 @@ class IcebergSink:
             size_bytes=added["added-files-size"],
             partition_count=0,
             is_repeated=True,
+            added_columns=codec.decode_json(columns.encode()),
         )
 
     def _create_table(self, schema: pa.Schema) -> Table:
@@ -350,7 +392,7 @@ class IcebergSink:
             ):
                 for name in self._sink.partition_by:
                     spec.add_identity(name)
-        except (ValueError, TypeError) as problem:
+        except (ValueError, TypeError, UnsupportedPyArrowTypeException) as problem:
             text = f"{self._name}: a column has a type that Iceberg lacks: {problem}"
             raise DatasetProblem("schema", text) from problem
         table = self._load_table()
@@ -383,21 +425,31 @@ def _copy_other_rows(
     return replaced_files
 
 
+def _add_columns(transaction: Transaction, fields: list[pa.Field]) -> None:
+    """Give a table columns, in the commit that adds the first rows with them."""
+    if fields:
+        with transaction.update_schema() as update:
+            update.union_by_name(pa.schema(fields))
+
+
 def _replace_files(
-    table: Table, replaced_files: list[TableFile], paths: list[str], mark: dict[str, str]
+    transaction: Transaction,
+    io: FileIO,
+    replaced_files: list[TableFile],
+    paths: list[str],
+    mark: dict[str, str],
 ) -> None:
     """Put files in the place of others, in one snapshot that carries a mark."""
-    with table.transaction() as transaction:
-        metadata = transaction.table_metadata
-        if metadata.name_mapping() is None:
-            # Our files have no ids of columns.
-            mapping = metadata.schema().name_mapping.model_dump_json()
-            transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
-        with transaction.update_snapshot(snapshot_properties=mark).overwrite() as overwrite:
-            for file in replaced_files:
-                overwrite.delete_data_file(file)
-            for path in paths:
-                overwrite.append_data_file(parquet_file_to_data_file(table.io, metadata, path))
+    if transaction.table_metadata.name_mapping() is None:
+        # Our files have no ids of columns.
+        mapping = transaction.table_metadata.schema().name_mapping.model_dump_json()
+        transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
+    metadata = transaction.table_metadata
+    with transaction.update_snapshot(snapshot_properties=mark).overwrite() as overwrite:
+        for file in replaced_files:
+            overwrite.delete_data_file(file)
+        for path in paths:
+            overwrite.append_data_file(parquet_file_to_data_file(io, metadata, path))
 
 
 def _build_range(keys: pa.Table) -> BooleanExpression:
