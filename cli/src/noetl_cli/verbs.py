@@ -31,6 +31,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "status": "Show an execution's status, what its steps did, its loops and its stages.",
         "result": "Show the result of a step, or write it into a file.",
         "explain": "Show how Spark planned a step whose task has `explain: true`.",
+        "spark": "Print Spark's own log of a step whose task has `event_log: true`.",
         "items": "Show what became of each item of a loop, and why items failed.",
         "events": "Print events in order, one a line.",
         "diff": "Compare two runs: inputs, steps and results; exit code 0 alike, 1 different,"
@@ -97,6 +98,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
             "status",
             "result",
             "explain",
+            "spark",
             "items",
             "events",
             "diff",

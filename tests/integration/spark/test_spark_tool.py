@@ -15,8 +15,9 @@ from tests.support.calls import call_of
 from tests.support.sparking import answered, kept, spark_bench, spark_call, stored, trusting
 from tests.support.working import ORGANIZATION, TENANT, Bench, command_of
 
-from noetl_contracts import spread_table
+from noetl_contracts import codec, spread_table
 from noetl_contracts.commands.state_values import StateType
+from noetl_contracts.payloads import PayloadRef
 from noetl_contracts.requests.facts import CommandCompleted
 from noetl_playbook.model.playbook import Output
 from noetl_playbook.views.results import PipelineResult, TaskResult
@@ -379,3 +380,40 @@ async def test_a_function_that_raises_in_an_executor_shows_its_line(trusted: Ben
     assert (found.error.kind, found.error.exception_type) == ("transform", "ZeroDivisionError")
     assert found.error.details is not None
     assert (found.error.details["line"], found.error.details["line_text"]) == (5, "return 1 // n")
+
+
+async def read_events(worker: Bench, about: dict[str, Any]) -> list[Any]:
+    """The events that a result or an error refers to."""
+    ref = PayloadRef(
+        uri=about["ref"],
+        sha256=about["sha256"],
+        media_type=about["media_type"],
+        payload_bytes=about["bytes"],
+        row_count=about["event_count"],
+    )
+    events: list[Any] = codec.decode_json(await worker.payloads.read_payload(ref))
+    return events
+
+
+async def test_the_event_log_of_a_task_is_kept_without_secrets(worker: Bench) -> None:
+    worker.mask.learn_secrets({"password": "gold-under-the-tree"})
+    sql = "SELECT count(*) AS n FROM o WHERE region <> 'gold-under-the-tree'"
+    inputs = {"o": await stored(worker, ORDERS)}
+    done = await answered(worker, spark_call(sql=sql, inputs=inputs, event_log=True))
+    assert done["rows"] == [{"n": 3_000}]
+    events = await read_events(worker, done["event_log"])
+    kinds = [event["Event"].rpartition(".")[2] for event in events]
+    assert kinds[0] == "SparkListenerLogStart"
+    assert {"SparkListenerJobStart", "SparkListenerTaskEnd", "SparkListenerJobEnd"} <= set(kinds)
+    assert "SparkListenerSQLExecutionStart" in kinds
+    assert "gold-under-the-tree" not in str(events)
+
+    sql = "SELECT raise_error(region) AS e FROM o"
+    outcome = await worker.tools.run(spark_call(sql=sql, inputs=inputs, event_log=True))
+    assert outcome.error is not None
+    assert outcome.error.details is not None
+    events = await read_events(worker, outcome.error.details["event_log"])
+    ends = [event for event in events if event["Event"] == "SparkListenerJobEnd"]
+    assert "JobFailed" in str(ends)
+    other = await answered(worker, spark_call(sql="SELECT 1 AS one"))
+    assert "event_log" not in other

@@ -92,7 +92,9 @@ _OTHERS = (
     ),
     ToolKind(
         name="spark",
-        fields=_split_names("sql code inputs params requirements session explain mode follow")
+        fields=_split_names(
+            "sql code inputs params requirements session explain mode follow event_log"
+        )
         | _SCRIPT,
         aliases={"query": "sql"},
         source=("sql", "code", "script"),

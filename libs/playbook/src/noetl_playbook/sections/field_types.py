@@ -149,6 +149,7 @@ FIELD_TYPES: dict[str, dict[str, FieldType]] = {
         "params": MAPPING,
         "session": MAPPING,
         "explain": FLAG,
+        "event_log": FLAG,
         "mode": build_word_type(*streams.MODES),
         "follow": MAPPING,
         **_SCRIPT,

@@ -15,6 +15,7 @@ from noetl_worker.datasets import read_plan
 from noetl_worker.spark import (
     checked_writes,
     code_call,
+    event_log,
     frame_plans,
     needed_columns,
     row_checks,
@@ -68,6 +69,7 @@ def run(
     if ask.code is not None and output is not None and not is_remote(base):
         conf = worker_logs.with_worker_logs(base, conf)
     with (
+        event_log.hold_event_log(base, ask.kept_events),
         _hold_session(base, conf) as session,
         plan_inputs(ask.inputs, ask.plan.home) as (inputs, moving),
     ):

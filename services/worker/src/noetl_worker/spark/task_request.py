@@ -13,6 +13,7 @@ from noetl_playbook.model.expectations import Expectations
 from noetl_worker.datasets.csv_rows import Rejects
 from noetl_worker.datasets.sink_report import SinkReport
 from noetl_worker.spark.tables.dataset_plans import DatasetTarget, FileInput
+from noetl_worker.spark.tables.kept_events import KeptEvents
 from noetl_worker.spark.tables.part_writer import PartManifest, WritePlan
 from noetl_worker.spark.tables.store_access import StoreAddress
 from noetl_worker.spark.tables.stream_plans import StreamPlan, StreamReport, TableTarget
@@ -70,6 +71,8 @@ class SparkRequest(Struct, frozen=True, kw_only=True):
     is_explained: bool = False
     # How the task follows an input that arrives; None for a task that ends with its rows.
     stream: StreamPlan | None = None
+    # Takes Spark's events of the task, where they are kept with the run.
+    kept_events: KeptEvents | None = None
     # Where batches of a stream go that writes into no dataset.
     table: TableTarget | None = None
 

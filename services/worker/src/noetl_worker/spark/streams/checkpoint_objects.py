@@ -8,8 +8,8 @@
 | `…/<series>/versions/<n>` | Spark's own files: 2b before batch b is written, 2b + 1 after |
 
 A stream that goes on after its checkpoint was removed writes into the folder of its own series,
-where no later stream of the name looks. Who writes a version that somebody else has written differently has lost the checkpoint to them, and
-ends before it writes rows.
+where no later stream of the name looks. Who writes a version that somebody else has written
+differently has lost the checkpoint to them, and ends before it writes rows.
 """
 
 from collections.abc import Awaitable, Callable

@@ -42,7 +42,7 @@ from noetl_worker.tools.calls.references import ReferenceReader
 from noetl_worker.tools.python.environments import PackageEnvironments
 from noetl_worker.tools.python.requirements import parse_requirements
 from noetl_worker.tools.scripts.script_loader import ScriptLoader
-from noetl_worker.tools.spark import plan_texts, stream_task
+from noetl_worker.tools.spark import event_logs, plan_texts, stream_task
 from noetl_worker.tools.spark.code_process import CodeProcesses
 from noetl_worker.tools.spark.spark_inputs import SparkInputReader
 from noetl_worker.tools.spark.stream_task import StreamTables
@@ -121,6 +121,21 @@ class SparkTool:
 
     async def _run_call(self, call: Call) -> Any:
         ask = await self._build_request(call)
+        kept = ask.kept_events
+        if kept is None:
+            return await self._answer_request(ask, call)
+        payloads = self._references.get_payloads(call.site)
+        try:
+            raw = await self._answer_request(ask, call)
+        except ToolFailure as problem:
+            details = await event_logs.store_event_log(kept, payloads, self._code.mask)
+            error = problem.error
+            shown = structs.replace(error, details={**(error.details or {}), **details})
+            raise ToolFailure(shown) from problem
+        about = await event_logs.store_event_log(kept, payloads, self._code.mask)
+        return {**raw, **about} if isinstance(raw, dict) else raw
+
+    async def _answer_request(self, ask: SparkRequest, call: Call) -> Any:
         output = DriverOutput(call.log, asyncio.get_running_loop())
         try:
             with shared_lines.handed_to(output):
@@ -228,6 +243,7 @@ class SparkTool:
             is_trusted=self._limits.is_code_allowed,
             target=None if has_table else await self._inputs.describe_target(call, home),
             table=await self._tables.open_table(call, home) if has_table else None,
+            kept_events=event_logs.open_event_log(call, is_stream=stream is not None),
             is_explained=bool(coercion.coerce_boolean(fields.get("explain"))),
         )
 
