@@ -21,6 +21,8 @@ class Site(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), SiteHandler)
         self.calls: Counter[str] = Counter()
+        # What `/files/<name>` answers.
+        self.files: dict[str, bytes] = {}
         self.guard = threading.Lock()
 
     @property
@@ -39,6 +41,7 @@ class SiteHandler(BaseHTTPRequestHandler):
     """What each address answers.
 
     `/echo` what was sent; `/status/<n>` that status; `/pages?page=&of=` a page of items;
+    `/files/<name>` the bytes that a test has put there;
     `/flaky/<name>/<n>?status=` fails n times, then answers; `/text`, `/bytes` and `/rows/<n>` what
     they say (rows as NDJSON); `/count/<name>` how often the name was called.
     """
@@ -70,6 +73,8 @@ class SiteHandler(BaseHTTPRequestHandler):
             case "rows":
                 lines = "".join(json.dumps({"i": i}) + "\n" for i in range(int(rest[0])))
                 self._send(200, lines.encode(), "application/x-ndjson")
+            case "files" if (name := "/".join(rest)) in self.server.files:
+                self._send(200, self.server.files[name], "application/octet-stream")
             case "text":
                 self._send(200, b"plain words", "text/plain; charset=utf-8")
             case "bytes":

@@ -99,14 +99,14 @@ def test_an_upsert_brings_columns_and_may_lack_none(plan: PLAN) -> None:
         {"id": 2, "amount": 21, "note": "changed"},
         {"id": 3, "amount": 30, "note": "new"},
     ]
-    with pytest.raises(DatasetProblem, match="'note' is absent .* NULL AS note"):
+    with pytest.raises(DatasetProblem, match=r"'note' is absent .* NULL AS note"):
         write(plan("2", "upsert", key=("id",)), PLAIN)
 
 
 def test_other_types_are_refused_and_columns_without_evolve_too(plan: PLAN) -> None:
     write(plan("0", "error"), PLAIN)
     texts = pa.table({"id": [3], "amount": ["30"], "note": ["late"]})
-    with pytest.raises(DatasetProblem, match="column 'amount' is .* write it under another name"):
+    with pytest.raises(DatasetProblem, match=r"column 'amount' is .* write it under another name"):
         write(plan("1"), texts)
     with pytest.raises(DatasetProblem, match="column 'note' is absent there"):
         write(plan("2", drift="fail"), NOTED)

@@ -235,6 +235,17 @@ _TYPES = (
         tested_by=_TESTED_BY_BUCKETS,
     ),
     CredentialType(
+        name="azure",
+        meaning="a storage account of Azure",
+        fields=(
+            CredentialField(name="account", meaning="its name"),
+            CredentialField(name="key", meaning="its key"),
+            CredentialField(name="endpoint", meaning="its server, Azure's by default"),
+        ),
+        needs=(("account",), ("key",)),
+        untestable="a task that reads a container tells",
+    ),
+    CredentialType(
         name="aws",
         meaning="an account of AWS, for its secrets",
         fields=(

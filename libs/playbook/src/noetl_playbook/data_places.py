@@ -23,7 +23,8 @@ def list_described(fields: Mapping[str, Any]) -> Iterator[Dataset]:
     for place in ("path", "delta"):
         path = fields.get(place)
         if is_plain_text(path):
-            yield from list_address(_PATTERN.sub("", str(path)).rstrip("/"))
+            is_web = str(path).startswith(("https://", "http://"))
+            yield from list_address(path if is_web else _PATTERN.sub("", str(path)).rstrip("/"))
     if is_plain_text(table) and is_plain_text(fields.get("auth")):
         yield Dataset(namespace=f"{DATABASE_SCHEME}{fields['auth']}", name=str(table))
     if isinstance(iceberg, Mapping):

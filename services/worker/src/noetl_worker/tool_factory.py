@@ -48,6 +48,7 @@ from noetl_worker.tools.credential_test.tool import CredentialTool
 from noetl_worker.tools.duckdb.duckdb_tool import DuckdbTool
 from noetl_worker.tools.duckdb.inputs import InputReader, StoredTables
 from noetl_worker.tools.http.http_tool import HttpTool, open_http
+from noetl_worker.tools.http.web_files import HttpFiles
 from noetl_worker.tools.nats.nats_tool import open_nats
 from noetl_worker.tools.postgres.postgres_tool import PostgresTool, open_postgres
 from noetl_worker.tools.python.environments import PackageEnvironments
@@ -147,7 +148,7 @@ async def open_tools(
         )
         buckets = await enter(wiring.open_bucket_store())
         scripts = _build_script_loader(config, http, BucketScripts(buckets, vault, references))
-        datasets = CallDatasets(vault=vault, clock=clock)
+        datasets = CallDatasets(vault=vault, clock=clock, web=HttpFiles(http, vault))
         postgres = await enter(
             _open_postgres_tool(config, vault, datasets, references=references, scripts=scripts)
         )

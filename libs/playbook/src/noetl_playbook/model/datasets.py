@@ -25,7 +25,11 @@ TABLE = "table"
 SINK_PLACES = (*PLACES, TABLE)
 TABLE_MODES = ("append", "upsert", "overwrite")
 TABLE_KEYS = (TABLE, "auth", "mode", "key", "expect")
-SCHEMES = ("s3", "gs")
+# Where lake tables may be; files may be in a container of Azure too.
+LAKE_SCHEMES = ("s3", "gs")
+SCHEMES = (*LAKE_SCHEMES, "abfss")
+# Single files are read from servers, and not written there.
+WEB_SCHEMES = ("https", "http")
 FILE_BYTES = 128 * 1000 * 1000
 FILE_BYTES_MIN = 1_000_000
 FILE_BYTES_MAX = 5_000_000_000
@@ -143,12 +147,18 @@ def is_bucket_path(path: str) -> bool:
     return match is not None and match[1] in SCHEMES
 
 
+def is_web_path(path: str) -> bool:
+    """Tell whether a path is the address of a file on an HTTP server."""
+    match = _SCHEME.match(path)
+    return match is not None and match[1] in WEB_SCHEMES
+
+
 def parse_source(fields: Mapping[str, Any]) -> DatasetSource:
     """Read the description of a source; raises `DatasetInvalid`."""
     _check_keys(fields, SOURCE_KEYS)
-    place = _parse_place(fields)
+    place = _parse_place(fields, schemes=(*SCHEMES, *WEB_SCHEMES))
     csv = _parse_csv(fields)
-    format_ = _parse_format(fields, place.get("path"), FORMATS)
+    format_ = _parse_format(fields, _drop_query(place.get("path")), FORMATS)
     bad_row = fields.get("on_bad_row", "fail")
     if bad_row not in ("fail", "skip", "divert"):
         _refuse_value(f"on_bad_row is {bad_row!r:.40}: use fail, skip or divert")
@@ -248,7 +258,17 @@ def _parse_table_sink(fields: Mapping[str, Any], place: Mapping[str, Any]) -> Da
     )
 
 
-def _parse_place(fields: Mapping[str, Any], names: Sequence[str] = PLACES) -> dict[str, Any]:
+def _drop_query(path: str | None) -> str | None:
+    """Return an address without what a server is asked beside its path."""
+    return path.partition("?")[0] if path is not None and is_web_path(path) else path
+
+
+def _parse_place(
+    fields: Mapping[str, Any],
+    names: Sequence[str] = PLACES,
+    *,
+    schemes: Sequence[str] = SCHEMES,
+) -> dict[str, Any]:
     place_keys = [name for name in names if fields.get(name) is not None]
     if len(place_keys) != 1:
         _refuse_value(f"a dataset has one of {', '.join(names)}")
@@ -259,10 +279,12 @@ def _parse_place(fields: Mapping[str, Any], names: Sequence[str] = PLACES) -> di
     if not isinstance(value, str) or not value.strip():
         _refuse_value(f"'{name}' is a text, not {value!r:.60}")
     scheme = _SCHEME.match(value)
-    if scheme is not None and scheme[1] not in (*SCHEMES, "noetl", "file"):
+    known_schemes = schemes if name == "path" else LAKE_SCHEMES
+    if scheme is not None and scheme[1] not in (*known_schemes, "noetl", "file"):
         _refuse_value(
-            f"{value!r:.120} has the scheme '{scheme[1]}': a dataset is in {', '.join(SCHEMES)}, "
-            "or in files of the execution, to which kind http, transfer and artifact bring others"
+            f"{_drop_query(value)!r:.120} has the scheme '{scheme[1]}': '{name}' is in "
+            f"{', '.join(known_schemes)}, or in files of the execution, to which kind http, "
+            "transfer and artifact bring others"
         )
     return {name: value}
 
@@ -276,7 +298,8 @@ def _parse_iceberg(value: Any) -> LakeTable:
     name, catalog, warehouse = (value[key] for key in keys)
     if not isinstance(name, str) or not re.fullmatch(r"\w+(\.\w+)+", name):
         _refuse_value(f"an iceberg table is named namespace.table, not {name!r:.60}")
-    if not isinstance(warehouse, str) or not is_bucket_path(warehouse):
+    scheme = _SCHEME.match(warehouse) if isinstance(warehouse, str) else None
+    if scheme is None or scheme[1] not in LAKE_SCHEMES:
         _refuse_value(f"the warehouse of an iceberg table is in a bucket, not {warehouse!r:.60}")
     return LakeTable(name=name, catalog=str(catalog), warehouse=warehouse)
 

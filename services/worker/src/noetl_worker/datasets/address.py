@@ -13,13 +13,14 @@ import obstore
 import pyarrow as pa
 from msgspec import Struct
 from obstore import exceptions
-from obstore.store import LocalStore, S3Store
+from obstore.store import AzureStore, LocalStore, MemoryStore, S3Store
 
 from noetl_worker.datasets.problems import DatasetProblem
 
 _GCS = "https://storage.googleapis.com"
 _REGION = "us-east-1"
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_CONTAINER = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]@[a-z0-9]{3,24}\.dfs\.[a-z0-9.-]+")
 # What a writer holds: buckets take no smaller part of a larger object.
 _PART_BYTES = 5 * 1024 * 1024
 # Signs that make a component of a path a pattern.
@@ -32,9 +33,10 @@ class DatasetAddress(Struct, frozen=True, kw_only=True):
 
     `path` is a key of the bucket, or an absolute path, and may hold a pattern. `credential` is the
     name of the credential that opens the bucket. People are not shown the `base` of local paths.
+    A file of a server has the scheme `web`, the server as its bucket, and its bytes in the account.
     """
 
-    scheme: Literal["file", "s3", "gs"]
+    scheme: Literal["file", "s3", "gs", "abfss", "web"]
     path: str
     bucket: str = ""
     credential: str | None = None
@@ -49,7 +51,7 @@ class DatasetAddress(Struct, frozen=True, kw_only=True):
         """Write the place of one object as people do."""
         if self.scheme == "file":
             return key.removeprefix(self.base)
-        return f"{self.scheme}://{self.bucket}/{key}"
+        return f"{self.bucket if self.scheme == 'web' else f'{self.scheme}://{self.bucket}'}/{key}"
 
     @property
     def static_path(self) -> str:
@@ -74,12 +76,37 @@ def parse_bucket_address(uri: str, credential: str | None) -> DatasetAddress:
     """Read an address of a bucket; raises `DatasetProblem`."""
     parts = urlsplit(uri)
     key = uri.partition("://")[2].partition("/")[2]
-    if parts.scheme not in ("s3", "gs") or not _BUCKET.fullmatch(parts.netloc) or not key:
-        raise DatasetProblem("validation", f"{uri!r:.200} is not s3://bucket/folder/")
     if any(part in (".", "..") for part in key.split("/")):
         raise DatasetProblem("validation", f"{uri!r:.200} has a part that is '.' or '..'")
+    if parts.scheme == "abfss":
+        return _parse_azure_address(uri, parts.netloc, key, credential)
+    if parts.scheme not in ("s3", "gs") or not _BUCKET.fullmatch(parts.netloc) or not key:
+        raise DatasetProblem("validation", f"{uri!r:.200} is not s3://bucket/folder/")
     scheme: Literal["s3", "gs"] = "s3" if parts.scheme == "s3" else "gs"
     return DatasetAddress(scheme=scheme, bucket=parts.netloc, path=key, credential=credential)
+
+
+def _parse_azure_address(uri: str, netloc: str, key: str, credential: str | None) -> DatasetAddress:
+    """Read an address of Azure, whose bucket is a container of an account."""
+    if not _CONTAINER.fullmatch(netloc) or not key:
+        text = f"{uri!r:.200} is not abfss://container@account.dfs.core.windows.net/folder/"
+        raise DatasetProblem("validation", text)
+    return DatasetAddress(scheme="abfss", bucket=netloc, path=key, credential=credential)
+
+
+def parse_web_address(url: str) -> DatasetAddress:
+    """Read the address of a file on a server; raises `DatasetProblem`.
+
+    What may be secret in it, user and query, is in no address.
+    """
+    parts = urlsplit(url)
+    shown_url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    key = parts.path.lstrip("/")
+    if not key or key.endswith("/") or PATTERN_SIGNS.search(key):
+        text = f"{shown_url!r:.200} is not one file: name it, as https://example.com/rows.csv"
+        raise DatasetProblem("validation", text)
+    server = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    return DatasetAddress(scheme="web", bucket=server, path=key)
 
 
 def build_local_address(path: Path, name: str = "", pattern: str = "") -> DatasetAddress:
@@ -235,7 +262,9 @@ def classify_store_text(text: str) -> tuple[str, str]:
     # What a server said of the keys comes as the text of its answer.
     if "InvalidAccessKeyId" in text or "SignatureDoesNotMatch" in text or "AccessDenied" in text:
         return "auth", "the store refuses the credential's keys"
-    if "NoSuchBucket" in text:
+    if "AuthenticationFailed" in text or "AuthorizationFailure" in text:
+        return "auth", "the store refuses the credential's keys"
+    if "NoSuchBucket" in text or "ContainerNotFound" in text:
         return "not_found", "there is no such bucket"
     return "storage_access", text[:400]
 
@@ -248,12 +277,35 @@ def _get_key(path: str) -> str:
 def _open_client(address: DatasetAddress, account: Mapping[str, Any]) -> Any:
     if address.scheme == "file":
         return LocalStore("/")
+    if address.scheme == "web":
+        downloaded = MemoryStore()
+        obstore.put(downloaded, _get_key(address.path), account["data"])
+        return downloaded
+    if address.scheme == "abfss":
+        return _open_container(address, account)
     options: dict[str, Any] = dict(build_account_options(address, account))
     is_plain = options.get("endpoint", "").startswith("http://")
     return S3Store(
         address.bucket,
         **options,
         client_options={"allow_http": is_plain, "timeout": "60s"},
+        retry_config=_RETRIES,
+    )
+
+
+def _open_container(address: DatasetAddress, account: Mapping[str, Any]) -> Any:
+    container, _, host = address.bucket.partition("@")
+    name = host.partition(".")[0]
+    if not account.get("key") or account.get("account") != name:
+        text = f"credential '{address.credential}' needs the key of account '{name}', and its name"
+        raise DatasetProblem("config", text)
+    endpoint = str(account.get("endpoint") or "")
+    return AzureStore(
+        container,
+        account_name=name,
+        account_key=str(account["key"]),
+        **({"endpoint": endpoint} if endpoint else {}),
+        client_options={"allow_http": endpoint.startswith("http://"), "timeout": "60s"},
         retry_config=_RETRIES,
     )
 

@@ -74,7 +74,9 @@ def check_evolution(
     """
     missing = [name for name in before if name not in after]
     if is_whole and missing:
-        text = f"{shown_path}: column '{missing[0]}' is absent in rows that take the place of others"
+        text = (
+            f"{shown_path}: column '{missing[0]}' is absent in rows that take the place of others"
+        )
         raise DatasetProblem("schema", f"{text}: select it, as NULL AS {missing[0]}")
     names = [name for name in before if name in after]
     check_columns(
@@ -87,7 +89,8 @@ def check_evolution(
 
 def list_new_fields(names: Container[str], schema: pa.Schema) -> list[pa.Field]:
     """Return the columns of rows that a table of some `names` lacks; each may be null."""
-    return [field.with_nullable(True) for field in schema if field.name not in names]
+    may_be_null = True
+    return [field.with_nullable(may_be_null) for field in schema if field.name not in names]
 
 
 def show_fields(fields: Sequence[pa.Field]) -> list[str]:

@@ -63,9 +63,7 @@ async def _remove_objects(services: ApiServices, prefix: str) -> int:
     count = 0 if head is None else 1
     await _remove_object(services, head_name)
     while True:
-        names = await services.payloads.list_names(
-            prefix, **services.tenant_scope, names_max=_PAGE
-        )
+        names = await services.payloads.list_names(prefix, **services.tenant_scope, names_max=_PAGE)
         for object_name in names:
             await _remove_object(services, object_name)
         count += len(names)

@@ -28,7 +28,7 @@ from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.keychain.credential_vault import CredentialVault
 from noetl_worker.tools.calls import dataset_places
 from noetl_worker.tools.calls.call import Call
-from noetl_worker.tools.calls.dataset_places import DatasetPlace
+from noetl_worker.tools.calls.dataset_places import DatasetPlace, WebFiles
 
 PlaceCheck = Callable[[DatasetPlace], None]
 
@@ -36,8 +36,9 @@ PlaceCheck = Callable[[DatasetPlace], None]
 class CallDatasets:
     """Opens what calls say of datasets; every tool that reads or writes them shares it."""
 
-    def __init__(self, *, vault: CredentialVault, clock: Clock) -> None:
+    def __init__(self, *, vault: CredentialVault, clock: Clock, web: WebFiles) -> None:
         self._vault = vault
+        self._web = web
         self._clock = clock
 
     def get_now(self) -> datetime:
@@ -58,13 +59,7 @@ class CallDatasets:
         """
         try:
             source = datasets.parse_source(fields)
-            place = await dataset_places.open_place(
-                dataset_places.get_path(source),
-                source.auth,
-                call=call,
-                vault=self._vault,
-                field=field,
-            )
+            place = await self._open_source_place(source, call, field)
             if check_place is not None:
                 check_place(place)
             plan = await asyncio.to_thread(
@@ -85,6 +80,18 @@ class CallDatasets:
         if plan.guessed is not None:
             call.log.add_line(NOTICE, f'{field}: schema: "{plan.guessed}"')
         return PlannedSource(plan=plan, account=place.account)
+
+    async def _open_source_place(
+        self, source: DatasetSource, call: Call, field: str
+    ) -> DatasetPlace:
+        path = dataset_places.get_path(source)
+        if datasets.is_web_path(path):
+            return await dataset_places.open_web_file(
+                path, source.auth, call=call, web=self._web, field=field
+            )
+        return await dataset_places.open_place(
+            path, source.auth, call=call, vault=self._vault, field=field
+        )
 
     async def open_source(
         self, fields: Mapping[str, Any], call: Call, *, field: str, check_place: PlaceCheck

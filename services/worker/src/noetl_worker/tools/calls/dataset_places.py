@@ -1,7 +1,7 @@
 """Opens what a call says of a dataset's place: a bucket by a credential, or files of a folder."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -16,8 +16,18 @@ from noetl_worker.keychain.credential_vault import CredentialVault
 from noetl_worker.spark.tables.store_access import StoreAddress
 from noetl_worker.tools.calls.call import Call
 
-_KINDS = {"s3": ("s3", "minio", "aws"), "gs": ("gcs_hmac",)}
-_FIELDS = ("endpoint", "region", "access_key", "secret_key", "session_token")
+_KINDS = {"s3": ("s3", "minio", "aws"), "gs": ("gcs_hmac",), "abfss": ("azure",)}
+_FIELDS = (
+    *("endpoint", "region", "access_key", "secret_key", "session_token"),
+    *("account", "key"),
+)
+
+
+class WebFiles(Protocol):
+    """Reads files of HTTP servers, under the rules of `kind: http`."""
+
+    async def fetch_file(self, url: str, auth: Any, call: Call) -> bytes:
+        """Return the whole body; raises `ToolFailure`."""
 
 
 class DatasetPlace(Struct, frozen=True, kw_only=True):
@@ -41,7 +51,8 @@ async def open_place(
     if not datasets.is_bucket_path(path):
         return await _open_folder(path, call)
     if auth is None:
-        text = f"{field}: {path!r:.200} needs 'auth': the name of a credential of type s3"
+        kinds = _KINDS[path.partition("://")[0]]
+        text = f"{field}: {path!r:.200} needs 'auth': the name of a credential of type {kinds[0]}"
         raise ToolFailure(build_error("config", text, source=call.kind))
     credential = await vault.resolve_auth(auth, call.site)
     usable = _KINDS[path.partition("://")[0]]
@@ -58,6 +69,18 @@ async def open_place(
         raise ToolFailure(build_dataset_error(problem, call, field)) from problem
     account = {name: credential.fields[name] for name in _FIELDS if name in credential.fields}
     return DatasetPlace(address=bucket_address, account=account)
+
+
+async def open_web_file(
+    path: str, auth: Any, *, call: Call, web: WebFiles, field: str
+) -> DatasetPlace:
+    """Read a file of a server into memory; raises `ToolFailure`."""
+    try:
+        web_address = address.parse_web_address(path)
+    except DatasetProblem as problem:
+        raise ToolFailure(build_dataset_error(problem, call, field)) from problem
+    data = await web.fetch_file(path, auth, call)
+    return DatasetPlace(address=web_address, account={"data": data})
 
 
 async def _open_folder(path: str, call: Call) -> DatasetPlace:
@@ -85,6 +108,12 @@ def check_reach(
 
     `is_near` says that executors are on this machine.
     """
+    if place.address.scheme == "web":
+        text = (
+            f"{field}: executors read no files of servers: give the file to kind duckdb, to kind "
+            "spark as one of its inputs, or to a transfer without 'engine'"
+        )
+        raise ToolFailure(build_error("config", text, source=call.kind))
     if place.account is None and not is_near:
         text = (
             f"{field}: executors on other machines do not reach files of the execution: name a "

@@ -294,7 +294,9 @@ async def _is_dataset(source: Any, call: Call) -> bool:
     if not datasets.describes_dataset(source) or "rows" in source:
         return False
     path = source.get("path")
-    if source.keys() - _FILE_KEYS or not isinstance(path, str) or datasets.is_bucket_path(path):
+    if source.keys() - _FILE_KEYS or not isinstance(path, str):
+        return True
+    if datasets.is_bucket_path(path) or datasets.is_web_path(path):
         return True
     if PATTERN_SIGNS.search(path) or path.endswith("/"):
         return True

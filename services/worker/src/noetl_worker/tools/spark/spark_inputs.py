@@ -5,6 +5,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
+
 from noetl_chassis import identity as process_identity
 from noetl_contracts import spelling
 from noetl_contracts.payloads import PayloadRef
@@ -15,7 +17,9 @@ from noetl_playbook.templates.output_forms import sql_ident
 from noetl_storage.arrow import row_tables
 from noetl_storage.arrow.row_tables import RowTable
 from noetl_storage.arrow.table_schema import SchemaMismatch
+from noetl_worker.datasets import plan_scan
 from noetl_worker.datasets.address import DatasetAddress
+from noetl_worker.datasets.csv_rows import Rejects
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.domain.unit_identity import UnitScope
 from noetl_worker.keychain.credential_vault import CredentialVault
@@ -34,7 +38,7 @@ from noetl_worker.tools.calls import dataset_places, references
 from noetl_worker.tools.calls.call import Call
 from noetl_worker.tools.calls.call_datasets import CallDatasets, PlaceCheck, drop_expected
 from noetl_worker.tools.calls.references import ReferenceReader
-from noetl_worker.tools.tables import file_tables, transfer_rows
+from noetl_worker.tools.tables import dataset_results, file_tables, transfer_rows
 
 INPUTS_MAX = 64
 _BYTES_MAX = 256 * 1024 * 1024
@@ -105,6 +109,8 @@ class SparkInputReader:
         if isinstance(source, dict) and "rows" not in source:
             if not self._is_near and _is_own_file(source):
                 return await self._load_file(source, call)
+            if datasets.is_web_path(str(source.get("path"))):
+                return await self._load_web_file(name, source, call)
             if datasets.describes_dataset(source):
                 return await self.describe_files(name, source, call, home)
             if "query" in source or "table" in source:
@@ -121,6 +127,20 @@ class SparkInputReader:
         format_ = file_tables.choose_format(path, source.get("format"))
         kinds = file_tables.parse_kinds(source.get("types"))
         table = await asyncio.to_thread(file_tables.read_table_file, path, format_, kinds=kinds)
+        return RowsInput(table=await asyncio.to_thread(arrow_columns.fit_table, table))
+
+    async def _load_web_file(self, name: str, source: dict[str, Any], call: Call) -> RowsInput:
+        """Read a file of a server here, where the rules for requests are; raises `ToolFailure`."""
+        field = f"input '{name}'"
+        planned = await self._datasets.plan_source(source, call, field=field)
+        if planned.plan.source.on_bad_row != "fail":
+            text = f"{field}: rows of a server's file that do not fit are counted by kind duckdb"
+            raise _build_invalid_failure(f"{text} and transfer: read it there")
+        with dataset_results.translate_problems(call, field):
+            batches = await asyncio.to_thread(
+                lambda: list(plan_scan.iterate_source(planned, Rejects()))
+            )
+        table = pa.Table.from_batches(batches, schema=planned.schema)
         return RowsInput(table=await asyncio.to_thread(arrow_columns.fit_table, table))
 
     async def describe_files(
@@ -238,7 +258,10 @@ def _is_own_file(source: dict[str, Any]) -> bool:
     """Tell whether a source is one file of the execution, about which no more is said."""
     path = source.get("path")
     is_plain = not source.keys() - {"path", "format", "types"}
-    return isinstance(path, str) and not datasets.is_bucket_path(path) and is_plain
+    is_address = isinstance(path, str) and (
+        datasets.is_bucket_path(path) or datasets.is_web_path(path)
+    )
+    return isinstance(path, str) and not is_address and is_plain
 
 
 def _find_references(source: Any, site: UnitScope) -> list[PayloadRef] | None:

@@ -104,6 +104,11 @@ def _check_source(fields: Any, field: str) -> None:
             f"{field}: a stream reads files that arrive at a 'path'; lake tables, queries and "
             "results are inputs beside it"
         )
+    if datasets.is_web_path(path):
+        raise _build_invalid_failure(
+            f"{field}: nobody tells which files of a server are new: let them arrive in a bucket, "
+            "or read this one in mode batch"
+        )
     if not datasets.is_bucket_path(path) and not is_organization_name(path):
         raise _build_invalid_failure(
             f"{field}: files of an execution do not arrive, they are there: stream from "

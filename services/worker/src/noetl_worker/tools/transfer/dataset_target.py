@@ -210,6 +210,10 @@ def _build_refusal(text: str) -> ToolFailure:
 def describe_end(end: Mapping[str, Any], auth: Any) -> dict[str, Any]:
     """Return what an end says of its dataset, without what it says of the transfer."""
     fields = {key: value for key, value in end.items() if key not in _OWN_KEYS}
+    if isinstance(end.get("path"), str) and datasets.is_web_path(end["path"]):
+        # A server is shown no credential of the database at the other end.
+        own_auth = end.get("auth") or end.get("credential")
+        return fields if own_auth is None else {**fields, "auth": own_auth}
     if auth is not None and any(
         isinstance(end.get(place), str) and datasets.is_bucket_path(end[place])
         for place in datasets.PLACES
