@@ -13,6 +13,7 @@ from msgspec import structs
 from obstore.store import S3Store
 from tests.support.buckets import account_of, keys_of, open_bucket
 from tests.support.servers import S3Server
+from tests.support.site import serving
 from tests.support.sparking import answered, spark_bench, spark_call
 from tests.support.working import Bench, command_of, step_of
 
@@ -494,3 +495,16 @@ async def test_the_cursor_of_a_written_dataset_is_that_of_a_task_after_it(worker
     (*_, failed) = await worker.run(command_of(step_of(wrong), slice_=slice_))
     assert isinstance(failed, CommandFailed)
     assert "name it in incremental.task" in failed.error.message
+
+
+async def test_a_file_of_a_server_is_an_input(worker: Bench) -> None:
+    with serving() as site:
+        site.files["orders.csv"] = b"id;code\n1;007\n2;x\n"
+        source = {"path": f"{site.url}/files/orders.csv", "delimiter": ";"}
+        sql = "SELECT id, code FROM o ORDER BY id"
+        done = await answered(worker, spark_call(sql=sql, inputs={"o": source}))
+        assert done["rows"] == [{"id": 1, "code": "007"}, {"id": 2, "code": "x"}]
+        lenient = {**source, "on_bad_row": "skip"}
+        outcome = await worker.tools.run(spark_call(sql=sql, inputs={"o": lenient}))
+        assert outcome.error is not None
+        assert "are counted by kind duckdb and transfer" in outcome.error.message

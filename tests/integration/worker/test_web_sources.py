@@ -23,6 +23,7 @@ CSV = b"id;code;amount\n1;007;1.50\n2;x;2.25\n"
 def site() -> Iterator[Site]:
     with serving() as found:
         found.files["orders.csv"] = CSV
+        found.files["orders"] = CSV
         found.files["orders.ndjson"] = b'{"id": 1}\n{"id": 2}\n'
         found.files["day=3/orders.parquet"] = _write_parquet()
         found.files["large.csv"] = b"id\n" + b"1\n" * 4096
