@@ -243,7 +243,7 @@ _TYPES = (
             CredentialField(name="endpoint", meaning="its server, Azure's by default"),
         ),
         needs=(("account",), ("key",)),
-        untestable="a task that reads a container tells",
+        untestable="its tasks tell",
     ),
     CredentialType(
         name="aws",

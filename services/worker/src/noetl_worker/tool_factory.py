@@ -160,8 +160,7 @@ async def open_tools(
         environments = _build_environments(config, folders, mask)
         reads = _build_spark_reader(config, references, vault, datasets)
         code = await enter(_open_spark_code(config, folders, environments, mask))
-        tables = PostgresTables(postgres=postgres, inputs=reads)
-        spark = _build_spark_tool(config, sparks, reads, scripts=scripts, tables=tables, code=code)
+        spark = _build_spark_tool(config, sparks, reads, postgres, scripts=scripts, code=code)
         tools = Tools(
             http=http,
             postgres=postgres,
@@ -376,9 +375,9 @@ def _build_spark_tool(
     config: Settings,
     sparks: SharedSparkSession,
     inputs: SparkInputReader,
+    postgres: PostgresTool,
     *,
     scripts: ScriptLoader,
-    tables: PostgresTables,
     code: SparkCode,
 ) -> SparkTool:
     return SparkTool(
@@ -386,7 +385,7 @@ def _build_spark_tool(
         references_=inputs.references,
         inputs=inputs,
         scripts=scripts,
-        tables=tables,
+        tables=PostgresTables(postgres=postgres, inputs=inputs),
         limits=wiring.build_spark_limits(config),
         code=code,
     )

@@ -7,10 +7,10 @@ from pyspark.sql import DataFrame
 
 from noetl_playbook.model.expectations import Expectations
 from noetl_storage.arrow import table_schema
-from noetl_worker.spark import row_checks
+from noetl_worker.spark.checks import row_checks
+from noetl_worker.spark.checks.row_checks import CheckedFrame, CheckScope
 from noetl_worker.spark.postgres import table_copy
 from noetl_worker.spark.postgres.table_copy import CopyColumn
-from noetl_worker.spark.row_checks import CheckedFrame, CheckScope
 from noetl_worker.spark.tables import dataset_output, named_tables
 from noetl_worker.spark.tables.dataset_output import WrittenDataset
 from noetl_worker.spark.tables.dataset_plans import DatasetTarget

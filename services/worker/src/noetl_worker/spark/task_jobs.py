@@ -18,17 +18,16 @@ from noetl_worker.spark import (
     event_log,
     frame_plans,
     needed_columns,
-    row_checks,
     shared_session,
-    sql_checks,
     worker_logs,
 )
+from noetl_worker.spark.checks import row_checks, sql_checks
+from noetl_worker.spark.checks.row_checks import CheckedFrame, CheckScope
 from noetl_worker.spark.code_call import CodeCall, CodeRunner
 from noetl_worker.spark.driver_output import DriverOutput
 from noetl_worker.spark.partition_jobs import parallelism
 from noetl_worker.spark.postgres import postgres_source, shared_snapshots
 from noetl_worker.spark.postgres.postgres_source import PostgresSource
-from noetl_worker.spark.row_checks import CheckedFrame, CheckScope
 from noetl_worker.spark.session_options import PARTITIONS_MIN, SHUFFLE_PARTITIONS
 from noetl_worker.spark.tables import (
     file_source,

@@ -18,7 +18,8 @@ from pyspark.sql.types import TimestampNTZType, TimestampType
 from noetl_playbook.model.streams import OUTPUT_MODES
 from noetl_storage.arrow import table_schema
 from noetl_worker.datasets.read_plan import ReadPlan
-from noetl_worker.spark import shared_session, sql_checks, task_jobs
+from noetl_worker.spark import shared_session, task_jobs
+from noetl_worker.spark.checks import sql_checks
 from noetl_worker.spark.partition_jobs import parallelism
 from noetl_worker.spark.streams import arrived_source, stream_head
 from noetl_worker.spark.streams.arrived_source import ArrivedSource

@@ -28,7 +28,7 @@ from noetl_worker.domain.check_reports import (
     find_refused,
     take_first_rows,
 )
-from noetl_worker.spark import sql_checks
+from noetl_worker.spark.checks import sql_checks
 from noetl_worker.spark.tables import named_tables
 from noetl_worker.spark.tables.store_access import SparkRefusal
 
