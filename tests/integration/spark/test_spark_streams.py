@@ -29,6 +29,8 @@ VERSIONS = count(1)
 # What a batch may take on a busy machine.
 BATCH_S = 300.0
 SCHEMA = "id BIGINT, amount BIGINT"
+# State of few groups: each partition of it costs a batch time.
+SMALL: dict[str, Any] = {"conf": {"spark.sql.shuffle.partitions": 1}}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -243,6 +245,7 @@ async def test_sums_go_on_from_the_state_of_the_run_before(
     worker: Bench, s3: S3Server, bucket: S3Store, folder: str
 ) -> None:
     fields: dict[str, Any] = {
+        "session": SMALL,
         "sql": "SELECT id % 2 AS odd, sum(amount) AS total, count(*) AS n FROM orders GROUP BY 1",
         "sink": {
             "delta": f"s3://{s3.bucket}/{folder}/out",
@@ -389,6 +392,7 @@ async def test_tables_take_changed_groups_or_all_of_them(
     }
     fields: dict[str, Any] = {
         "inputs": inputs,
+        "session": SMALL,
         "sql": "SELECT r.rate, sum(o.amount) AS total, count(*) AS n "
         "FROM orders o JOIN rates r ON r.id = o.id GROUP BY r.rate",
     }
@@ -435,6 +439,7 @@ async def test_groups_of_time_are_written_once_no_row_of_them_may_come(
     place = stream_call(s3, folder).fields["inputs"]["orders"]
     fields: dict[str, Any] = {
         "inputs": {"orders": {**place, "schema": "id BIGINT, at TIMESTAMP"}},
+        "session": SMALL,
         "sql": "SELECT window.start AS hour, count(*) AS n FROM orders "
         "GROUP BY window(at, '1 hour')",
         "follow": {
@@ -464,6 +469,7 @@ async def test_rows_that_do_not_fit_are_counted_once_and_all_groups_overwrite_a_
     place = {**stream_call(s3, folder).fields["inputs"]["orders"], "format": "csv"}
     fields: dict[str, Any] = {
         "inputs": {"orders": {**place, "on_bad_row": "divert"}},
+        "session": SMALL,
         "sql": "SELECT id % 2 AS odd, sum(amount) AS total FROM orders GROUP BY 1",
         "follow": {"checkpoint": folder.replace("/", "-"), "files_per_batch": 1},
         "sink": {

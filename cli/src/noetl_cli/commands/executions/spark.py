@@ -18,12 +18,15 @@ from noetl_contracts import codec
 _KEY = "event_log"
 _WINDOW = 1_000
 
-app = typer.Typer(no_args_is_help=True, help="Show what Spark's own log says of a step.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Print Spark's own log of a step whose task has `event_log: true`.",
+)
 
 
 @app.callback()
 def show_spark() -> None:
-    """Show what Spark's own log says of a step."""
+    """Print Spark's own log of a step whose task has `event_log: true`."""
 
 
 @app.command("log")
