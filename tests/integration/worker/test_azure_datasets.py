@@ -1,5 +1,6 @@
 """Datasets in a container of Azure, on Azurite."""
 
+import base64
 import os
 import secrets
 from collections.abc import AsyncIterator
@@ -23,8 +24,9 @@ async def worker(tmp_path: Path) -> AsyncIterator[Bench]:
     account = {**ACCOUNT, "endpoint": os.environ[clouds.AZURE_ENDPOINT]}
     async with bench(work_directory=str(tmp_path)) as found:
         await found.put_credential("lake", account, kind="azure")
-        wrong = "d3Jvbmc=" * 11
+        wrong = base64.b64encode(b"wrong" * 12).decode()
         await found.put_credential("wrong", {**account, "key": wrong}, kind="azure")
+        await found.put_credential("half", {**account, "key": wrong[:7]}, kind="azure")
         yield found
 
 
@@ -46,7 +48,7 @@ async def write(worker: Bench, folder: str, count: int) -> Any:
     call = call_of(
         "duckdb",
         {
-            "query": "SELECT n AS id, n % 2 AS day FROM range($count) t(n)",
+            "query": "SELECT n AS id, n % 2 AS day FROM range(:count) t(n)",
             "params": {"count": count},
             "database": ":memory:",
             "sink": sink,
@@ -74,6 +76,8 @@ async def test_wrong_keys_and_lake_tables_are_told(worker: Bench, folder: str) -
     assert (await write(worker, folder, 3)).error is None
     error = (await read(worker, folder, auth="wrong")).error
     assert (error.kind, "refused to credential 'wrong'" in error.message) == ("auth", True)
+    error = (await read(worker, folder, auth="half")).error
+    assert (error.kind, "is none of Azure's" in error.message) == ("config", True)
     call = call_of(
         "duckdb",
         {

@@ -300,14 +300,19 @@ def _open_container(address: DatasetAddress, account: Mapping[str, Any]) -> Any:
         text = f"credential '{address.credential}' needs the key of account '{name}', and its name"
         raise DatasetProblem("config", text)
     endpoint = str(account.get("endpoint") or "")
-    return AzureStore(
-        container,
-        account_name=name,
-        account_key=str(account["key"]),
-        **({"endpoint": endpoint} if endpoint else {}),
-        client_options={"allow_http": endpoint.startswith("http://"), "timeout": "60s"},
-        retry_config=_RETRIES,
-    )
+    try:
+        return AzureStore(
+            container,
+            account_name=name,
+            account_key=str(account["key"]),
+            **({"endpoint": endpoint} if endpoint else {}),
+            client_options={"allow_http": endpoint.startswith("http://"), "timeout": "60s"},
+            retry_config=_RETRIES,
+        )
+    except exceptions.BaseError as problem:
+        # The error itself may show a part of the key.
+        text = f"the key of credential '{address.credential}' is none of Azure's: copy it whole"
+        raise DatasetProblem("config", text) from problem
 
 
 def build_account_options(address: DatasetAddress, account: Mapping[str, Any]) -> dict[str, str]:
