@@ -300,12 +300,13 @@ def _open_container(address: DatasetAddress, account: Mapping[str, Any]) -> Any:
         text = f"credential '{address.credential}' needs the key of account '{name}', and its name"
         raise DatasetProblem("config", text)
     endpoint = str(account.get("endpoint") or "")
+    options: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
     try:
         return AzureStore(
             container,
             account_name=name,
             account_key=str(account["key"]),
-            **({"endpoint": endpoint} if endpoint else {}),
+            **options,
             client_options={"allow_http": endpoint.startswith("http://"), "timeout": "60s"},
             retry_config=_RETRIES,
         )
