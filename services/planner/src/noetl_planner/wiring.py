@@ -80,6 +80,7 @@ from noetl_planner.shards.worker_presence import WorkerPresence
 from noetl_playbook.templates import render_limits
 from noetl_storage.payloads import master_keys
 from noetl_storage.payloads.factory import open_payloads
+from noetl_storage.payloads.payload_store import PayloadStore
 from noetl_storage.ports.durability_ports import DurabilitySettings
 from noetl_storage.ports.history_ports import (
     BusinessObjects,
@@ -435,7 +436,7 @@ def build_trigger_listener(adapters: Adapters, services: ApiServices) -> Trigger
     return TriggerListener(services, consumer=consumer, dead_letters=adapters.dead_letters)
 
 
-def open_payload_store(config: Settings) -> AbstractAsyncContextManager[Payloads]:
+def open_payload_store(config: Settings) -> AbstractAsyncContextManager[PayloadStore]:
     """Open the payload store that the settings name."""
     return open_payloads(
         config.payload_url,

@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import AsyncExitStack
 
-from noetl_chassis import lifecycle
+from noetl_chassis import lifecycle, write_check
 from noetl_chassis.clock import SystemClock
 from noetl_chassis.lifecycle import open_process
 from noetl_chassis.loop import LoopHealth
@@ -34,6 +34,10 @@ async def serve_worker(config: Settings) -> None:
         payloads = await enter(open_tiers(config, store, clock))
         tools, mask = await enter(open_tools(config, payloads, clock, near=payloads))
         process.health.add_check("nats", nats.check_connection)
+        writes = write_check.check_writes(
+            store.check_write, name="store", health=process.health, stop=process.stop
+        )
+        await enter(writes)
         async with asyncio.TaskGroup() as group:
             group.create_task(tools.sparks.warm_session())
             for lane in config.lanes:
