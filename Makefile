@@ -192,7 +192,7 @@ test/charts: setup ## Render, check and test the charts; K=expression narrows
 	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/charts.txt
 	@$(PYTEST) tests/charts
 
-# A real cluster of one node: root, Go, Docker with the images of `make images`, and etcd-server, containerd and
+# A real cluster of one node: root, Go, Docker with the images of `make images`, and etcd-server, containerd, ipset and
 # containernetworking-plugins of Debian. Runs by hand.
 .PHONY: cluster/tools test/cluster
 cluster/tools: ## Build what the cluster of `make test/cluster` runs, from Go's module proxy; needs Go
