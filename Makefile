@@ -29,6 +29,7 @@ PROFILE ?=
 ONLY ?=
 PEERS ?=
 COMPARE ?=
+UPGRADE_FROM ?=
 PYTEST = $(BIN)/pytest $(if $(K),-k "$(K)") $(if $(PROFILE),--hypothesis-profile=$(PROFILE) --timeout=7200)
 
 .PHONY: help
@@ -180,6 +181,11 @@ test/containers: setup ## Try the images, the ports over servers in containers, 
 ifeq ($(K),)
 	@NOETL_TEST_SERVERS=containers $(PYTEST) -rs tests/conformance -k "not memory and not filesystem"
 endif
+
+# From the commit before the last change of the schema, or UPGRADE_FROM=ref.
+.PHONY: test/upgrade
+test/upgrade: setup ## Upgrade services one by one under load from an earlier commit, and roll them back
+	@UPGRADE_FROM=$(UPGRADE_FROM) $(PYTEST) tests/upgrade
 
 # A real Keycloak from Maven Central, 180 MB, over Java 17. Without them the lane skips and says so.
 .PHONY: test/keycloak
