@@ -45,7 +45,7 @@ class WriteCheck:
                 await self._write()
         except TimeoutError as failure:
             raise WriteTimeout(
-                f"a write of a few bytes did not end within {self._timeout_s:g} s"
+                f"a small write did not end within {self._timeout_s:g} s"
             ) from failure
 
 

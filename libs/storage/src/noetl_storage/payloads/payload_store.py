@@ -44,7 +44,8 @@ _CONFLICT_ATTEMPTS_MAX = 20
 _PAGE = 500
 _PROBE_KEY = "reachable"
 _WRITE_CHECK_PREFIX = "readiness/"
-_WRITE_CHECK_BYTES = 16
+# Servers keep less than this beside the name, and need no volume for it.
+_WRITE_CHECK_BYTES = 4096
 _REACH_PAUSE_S = 0.5
 
 
@@ -79,12 +80,12 @@ class PayloadStore:
                 return
 
     async def check_write(self) -> None:
-        """Write an object of a few bytes, read it back and remove it.
+        """Write a small object, read it back and remove it.
 
         Raises what the store raises, and `PayloadCorrupt` where it gives other bytes or none.
         """
         data = secrets.token_bytes(_WRITE_CHECK_BYTES)
-        key = f"{_WRITE_CHECK_PREFIX}{data.hex()}"
+        key = f"{_WRITE_CHECK_PREFIX}{secrets.token_hex(16)}"
         await self._run_call(key, self._objects.store_object, key, data, _NAMED_MEDIA_TYPE)
         stored = await self._look_everywhere(key, self._objects.read_object)
         if stored != data:
