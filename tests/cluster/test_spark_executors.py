@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.cluster.test_installed_charts import open_releases
 from tests.containers.test_profiles import PLAYBOOK, TOTAL
 from tests.support import charts, containers
-from tests.support.cluster import installed, manifests
+from tests.support.cluster import installed
 from tests.support.cluster.installed import Installed
 from tests.support.cluster.one_node import OneNode
-from tests.support.cluster.releases import Releases, build_values
+from tests.support.cluster.releases import build_values
 from tests.support.servers import wait_until
 
 NAMESPACE, WORKER = "sparks", "noetl-worker-0"
@@ -33,9 +34,7 @@ def system(
     if obstacle := containers.find_obstacle(images=(IMAGE,), is_composed=False):
         pytest.skip(f'{obstacle} IMAGES="worker-spark"')
     cluster.node.load_image(IMAGE)
-    cluster.kubectl.apply(manifests.build_namespace(NAMESPACE))
-    cluster.servers.give_secrets(NAMESPACE)
-    releases = Releases(kubectl=cluster.kubectl, namespace=NAMESPACE)
+    releases = open_releases(cluster, NAMESPACE)
     values = {chart: build_values(chart) for chart in charts.CHARTS}
     worker = values["worker"]
     worker["image"] = worker["image"] | {"repository": "noetl-worker-spark"}
