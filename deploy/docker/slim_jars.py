@@ -1,7 +1,7 @@
 """Takes out of Spark's jars what no worker loads: `slim_jars.py FOLDER`.
 
-Hive's metastore, the shell with its compiler, the server of Spark Connect, and libraries compiled for other
-machines. Reading and writing files of every format, Kubernetes, streams and MLlib stay.
+Hive's metastore, the shell with its compiler, the server of Spark Connect, and libraries compiled
+for other machines. Reading and writing files of every format, Kubernetes, streams and MLlib stay.
 """
 
 import platform
@@ -21,7 +21,9 @@ UNUSED = re.compile(
     r"|netty-[a-z-]+-.*(osx|windows))"
 )
 NATIVE = (".so", ".dll", ".jnilib", ".dylib", ".a")
-OTHER_SYSTEMS = r"osx|darwin|mac|win|freebsd|sunos|aix|musl|android|ppc|s390|riscv|mips|loongarch|sparc"
+OTHER_SYSTEMS = (
+    r"osx|darwin|mac|win|freebsd|sunos|aix|musl|android|ppc|s390|riscv|mips|loongarch|sparc"
+)
 X86 = r"linux32|i386|/x86/"
 OTHER_MACHINES = {
     "x86_64": rf"{OTHER_SYSTEMS}|{X86}|aarch|arm",

@@ -1,4 +1,4 @@
-"""Container tasks as Jobs of a real cluster: run, told what befell them, and killed with their worker."""
+"""Container tasks as Jobs of a real cluster: run, out of memory, and killed with their worker."""
 
 import re
 from collections.abc import Iterator
@@ -86,9 +86,7 @@ def list_tasks(cluster: OneNode) -> list[Any]:
 def list_running(cluster: OneNode) -> list[str]:
     """List the uids of the task's pods that run now."""
     return [
-        pod["metadata"]["uid"]
-        for pod in list_tasks(cluster)
-        if pod["status"]["phase"] == "Running"
+        pod["metadata"]["uid"] for pod in list_tasks(cluster) if pod["status"]["phase"] == "Running"
     ]
 
 

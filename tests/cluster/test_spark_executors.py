@@ -40,9 +40,7 @@ def system(
     worker["image"] = worker["image"] | {"repository": "noetl-worker-spark"}
     worker["resources"] = {"requests": {"cpu": "20m"}, "limits": {"memory": "3Gi"}}
     worker["spark"] = {"onKubernetes": True}
-    worker["networkPolicy"] = {
-        "apiServer": [{"ipBlock": {"cidr": f"{cluster.plane.address}/32"}}]
-    }
+    worker["networkPolicy"] = {"apiServer": [{"ipBlock": {"cidr": f"{cluster.plane.address}/32"}}]}
     worker["settings"] |= {
         "sparkMaster": "k8s://https://kubernetes.default.svc:443",
         "sparkImage": IMAGE,
@@ -91,7 +89,9 @@ def test_frames_and_queries_run_on_executors_that_are_pods(
 
 
 def test_a_run_survives_the_death_of_an_executor(cluster: OneNode, system: Installed) -> None:
-    slow = PLAYBOOK.replace("time.sleep(0.5)", "time.sleep(5)").replace("name: spread", "name: slow")
+    slow = PLAYBOOK.replace("time.sleep(0.5)", "time.sleep(5)").replace(
+        "name: spread", "name: slow"
+    )
     wait_until(lambda: list_executors(cluster), timeout_s=PATIENCE_S, what="an executor runs")
     execution = system.start_playbook(slow)
 

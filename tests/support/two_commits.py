@@ -14,7 +14,7 @@ import msgspec
 ROOT = Path(__file__).parents[2]
 OLDER, NEWER = "older", "newer"
 MIGRATIONS = "libs/storage/src/noetl_storage/postgres/migrations"
-# Python runs it at every start. What starts without naming a module of ours is a child of the last one that did.
+# Python runs it at every start. What names no module of ours is a child of the last one that did.
 CHOICE = """\
 import json, os, re, sys
 from pathlib import Path
@@ -91,7 +91,7 @@ class TwoCommits:
             [sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True
         )
         packages = folder / f"lib/python{sysconfig.get_python_version()}/site-packages"
-        # Paths that a folder on this list has a file for are not followed: ours are not found there.
+        # Its own lists of paths are not read there: ours are not found.
         (packages / "packages.pth").write_text(sysconfig.get_path("purelib") + "\n")
         (packages / "sitecustomize.py").write_text(
             CHOICE.format(file=str(self._choice), log=str(self._log))

@@ -6,6 +6,7 @@ The order is that of docs/how-to/upgrade.md.
 import signal
 import threading
 from collections.abc import Iterator
+from typing import Self
 
 import httpx
 import pytest
@@ -39,7 +40,9 @@ workflow:
             return {{"square": int(n) ** 2}}
     next: {{arcs: [{{step: sum}}]}}
   - step: sum
-    tool: {{kind: noop, result: {{total: "{{{{ square.results | map(attribute='square') | sum }}}}"}}}}
+    tool:
+      kind: noop
+      result: {{total: "{{{{ square.results | map(attribute='square') | sum }}}}"}}
 """
 
 
@@ -53,7 +56,7 @@ class Load:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._start_executions)
 
-    def __enter__(self) -> "Load":
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -142,7 +145,7 @@ def replace_service(commits: TwoCommits, stack: Stack, service: str, tree: str) 
 
 
 def check_all(stack: Stack, executions: list[str]) -> None:
-    """Everything that was accepted has ended once, with the right result, and replays to its rows."""
+    """All that was accepted has ended once, with the right result, and replays to its rows."""
     assert len(set(executions)) == len(executions)
     for execution in executions:
         wait_for_end(stack, execution)

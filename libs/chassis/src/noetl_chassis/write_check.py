@@ -20,7 +20,9 @@ class WriteTimeout(Retryable):
 class WriteCheck:
     """Remembers how the last write ended; `find_problem` is a readiness check."""
 
-    def __init__(self, write: Callable[[], Awaitable[None]], *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self, write: Callable[[], Awaitable[None]], *, timeout_s: float = TIMEOUT_S
+    ) -> None:
         self._write = write
         self._timeout_s = timeout_s
         self._problem: str | None = "nothing was written yet"

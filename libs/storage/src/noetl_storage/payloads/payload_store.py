@@ -87,11 +87,13 @@ class PayloadStore:
         data = secrets.token_bytes(_WRITE_CHECK_BYTES)
         key = f"{_WRITE_CHECK_PREFIX}{secrets.token_hex(16)}"
         await self._run_call(key, self._objects.store_object, key, data, _NAMED_MEDIA_TYPE)
-        stored = await self._look_everywhere(key, self._objects.read_object)
+        text = f"the payload store took {key} and does not return it: look at its volumes and logs"
+        try:
+            stored = await self._run_call(key, self._objects.read_object, key)
+        except KeyError as failure:
+            raise PayloadCorrupt(text) from failure
         if stored != data:
-            raise PayloadCorrupt(
-                f"the payload store took {key} and does not return it: look at its volumes and logs"
-            )
+            raise PayloadCorrupt(text)
         await self._run_call(key, self._objects.delete_object, key)
 
     async def put_payload(

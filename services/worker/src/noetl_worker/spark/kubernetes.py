@@ -14,7 +14,7 @@ from noetl_contracts import codec
 SCHEME = "k8s://"
 TEMPLATE_SETTING = "spark.kubernetes.executor.podTemplateFile"
 _TEMPLATE_FILE = "executor.json"
-# What a namespace may demand of every pod. Executors run what a playbook's author wrote, and ask no API.
+# What a namespace may demand of every pod. Executors run what an author wrote, and ask no API.
 _TEMPLATE = {
     "apiVersion": "v1",
     "kind": "Pod",
