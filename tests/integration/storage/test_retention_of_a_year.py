@@ -35,7 +35,7 @@ _LIST_PARTITIONS = """
 select relid::regclass::text as name from pg_partition_tree('noetl.event') where isleaf
 """
 # The ledger notes when it was written to, which was now.
-_LET_TIME_PASS = """
+_AGE_HEADS = """
 update noetl.execution_head as h
 set updated_at = e.ended_at
 from noetl.execution as e
@@ -131,7 +131,7 @@ async def test_months_past_their_time_leave_as_partitions_and_replay_the_same(
     database: Database, tmp_path: Path
 ) -> None:
     months = [await live_through(database, start) for start in list_starts()]
-    await database.execute_statement(_LET_TIME_PASS)
+    await database.execute_statement(_AGE_HEADS)
     due = [month for month in months if month.is_due]
     staying = [month for month in months if month not in due]
     assert len(due) >= MONTHS - 4

@@ -5,6 +5,7 @@ from tests.support.polling import eventually
 
 from noetl_chassis import write_check
 from noetl_chassis.health import HealthChecks
+from noetl_chassis.lifecycle import ServiceProcess
 from noetl_chassis.write_check import WriteCheck, WriteTimeout
 from noetl_contracts.errors import Retryable
 
@@ -22,35 +23,41 @@ class Store:
             raise Retryable(self.reason)
 
 
+def build_process() -> ServiceProcess:
+    return ServiceProcess(
+        instance="one", stop=asyncio.Event(), health=HealthChecks(), health_port=0
+    )
+
+
 async def test_a_store_is_in_readiness_from_its_first_write_on() -> None:
-    store, health, stop = Store("no volume has room"), HealthChecks(), asyncio.Event()
+    store, process = Store("no volume has room"), build_process()
 
     async def is_store_named() -> bool:
-        return await health.list_problems() == {"store": "no volume has room"}
+        return await process.health.list_problems() == {"store": "no volume has room"}
 
     async def is_well() -> bool:
-        return await health.list_problems() == {}
+        return await process.health.list_problems() == {}
 
-    async with write_check.check_writes(store.write, name="store", health=health, stop=stop):
-        assert await health.list_problems() == {"store": "nothing was written yet"}
+    async with write_check.check_writes(store.write, name="store", process=process):
+        assert await process.health.list_problems() == {"store": "nothing was written yet"}
         await eventually(is_store_named)
-        assert await health.list_problems(excluded=["store"]) == {}
+        assert await process.health.list_problems(excluded=["store"]) == {}
         store.reason = ""
         await eventually(is_well)
         assert store.writes > 1
 
 
 async def test_a_store_is_written_to_again_after_its_interval() -> None:
-    store, health, stop = Store(""), HealthChecks(), asyncio.Event()
+    store, process = Store(""), build_process()
 
     async def is_written_again() -> bool:
         return store.writes > 2
 
     async def is_named() -> bool:
-        return "store" in await health.list_problems()
+        return "store" in await process.health.list_problems()
 
     async with write_check.check_writes(
-        store.write, name="store", health=health, stop=stop, interval_s=0.01
+        store.write, name="store", process=process, interval_s=0.01
     ):
         await eventually(is_written_again)
         store.reason = "gone"
@@ -58,9 +65,9 @@ async def test_a_store_is_written_to_again_after_its_interval() -> None:
 
 
 async def test_what_ends_the_block_is_raised_as_it_is() -> None:
-    store, health, stop = Store(""), HealthChecks(), asyncio.Event()
+    store, process = Store(""), build_process()
     with pytest.raises(Retryable, match="of the block"):
-        async with write_check.check_writes(store.write, name="store", health=health, stop=stop):
+        async with write_check.check_writes(store.write, name="store", process=process):
             raise Retryable("of the block")
 
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from noetl_chassis import loop
-from noetl_chassis.health import HealthChecks
+from noetl_chassis.lifecycle import ServiceProcess
 from noetl_chassis.task_group import open_task_group
 from noetl_contracts.errors import NoetlError, Retryable
 
@@ -56,8 +56,7 @@ async def check_writes(
     write: Callable[[], Awaitable[None]],
     *,
     name: str,
-    health: HealthChecks,
-    stop: asyncio.Event,
+    process: ServiceProcess,
     interval_s: float = INTERVAL_S,
 ) -> AsyncIterator[None]:
     """Count a store in for readiness while the block runs: write now, then every `interval_s`.
@@ -65,10 +64,10 @@ async def check_writes(
     After a failed write the next one follows within seconds.
     """
     check = WriteCheck(write)
-    health.add_check(name, check.find_problem)
+    process.health.add_check(name, check.find_problem)
     async with open_task_group() as group:
         writing = loop.run_while_busy(
-            check.try_write, idle_s=interval_s, stop=stop, name=f"{name} check"
+            check.try_write, idle_s=interval_s, stop=process.stop, name=f"{name} check"
         )
         task = group.create_task(writing)
         try:

@@ -3,7 +3,7 @@
 from contextlib import AsyncExitStack
 from functools import partial
 
-from noetl_chassis import lifecycle, write_check
+from noetl_chassis import lifecycle
 from noetl_chassis.clock import SystemClock
 from noetl_chassis.observability import tracing
 from noetl_messaging.jetstream.broker_settings import JetStreamSettings
@@ -60,11 +60,7 @@ async def run_service(config: settings.Settings) -> None:
         consumer = partial(JetStreamConsumer, bus, stream=topology.INGEST)
         archive = ArchiveReader(PostgresArchiveIndex(database), payloads)
         ledger, instances = PostgresLedger(database), PostgresInstances(database)
-        process.health.add_check("nats", bus.check_connection)
-        writes = write_check.check_writes(
-            payloads.check_write, name="store", health=process.health, stop=process.stop
-        )
-        await enter(writes)
+        await enter(wiring.watch_servers(process, bus.check_connection, payloads))
         await wiring.run_planner(
             wiring.Adapters(
                 ledger=ArchivedLedger(ledger, ledger, archive),

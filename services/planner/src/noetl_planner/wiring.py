@@ -10,12 +10,14 @@ from msgspec import Struct
 
 from noetl_chassis import computation_deadline
 from noetl_chassis.clock import Clock
+from noetl_chassis.health import Check
 from noetl_chassis.identity import SnowflakeIds
 from noetl_chassis.lifecycle import ServiceProcess
 from noetl_chassis.loop import LoopHealth
 from noetl_chassis.observability.connection_gauges import LEDGER, show_connection_peaks
 from noetl_chassis.seals.credential_seal import CredentialSealer
 from noetl_chassis.seals.payload_seal import read_payload_keys
+from noetl_chassis.write_check import check_writes
 from noetl_contracts import locators
 from noetl_contracts.commands.placement import PLACE_KEYS
 from noetl_contracts.ids import OrganizationId, TenantId
@@ -449,6 +451,14 @@ def open_payload_store(config: Settings) -> AbstractAsyncContextManager[PayloadS
             managed=master_keys.open_managed_keys,
         ),
     )
+
+
+def watch_servers(
+    process: ServiceProcess, check_bus: Check, payloads: PayloadStore
+) -> AbstractAsyncContextManager[None]:
+    """Count NATS and the payload store in for readiness while the block runs."""
+    process.health.add_check("nats", check_bus)
+    return check_writes(payloads.check_write, name="store", process=process)
 
 
 async def run_planner(adapters: Adapters, config: Settings, process: ServiceProcess) -> None:
