@@ -29,6 +29,7 @@ PROFILE ?=
 ONLY ?=
 PEERS ?=
 COMPARE ?=
+UPGRADE_FROM ?=
 PYTEST = $(BIN)/pytest $(if $(K),-k "$(K)") $(if $(PROFILE),--hypothesis-profile=$(PROFILE) --timeout=7200)
 
 .PHONY: help
@@ -181,6 +182,11 @@ ifeq ($(K),)
 	@NOETL_TEST_SERVERS=containers $(PYTEST) -rs tests/conformance -k "not memory and not filesystem"
 endif
 
+# From the commit before the last change of the schema, or UPGRADE_FROM=ref.
+.PHONY: test/upgrade
+test/upgrade: setup ## Upgrade services one by one under load from an earlier commit, and roll them back
+	@UPGRADE_FROM=$(UPGRADE_FROM) $(PYTEST) tests/upgrade
+
 # A real Keycloak from Maven Central, 180 MB, over Java 17. Without them the lane skips and says so.
 .PHONY: test/keycloak
 test/keycloak: setup ## Sign people and programs in at a real Keycloak; needs Java and Maven; K=expression narrows
@@ -192,7 +198,7 @@ test/charts: setup ## Render, check and test the charts; K=expression narrows
 	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/charts.txt
 	@$(PYTEST) tests/charts
 
-# A real cluster of one node: root, Go, Docker with the images of `make images`, and etcd-server, containerd and
+# A real cluster of one node: root, Go, Docker with the images of `make images`, and etcd-server, containerd, ipset and
 # containernetworking-plugins of Debian. Runs by hand.
 .PHONY: cluster/tools test/cluster
 cluster/tools: ## Build what the cluster of `make test/cluster` runs, from Go's module proxy; needs Go

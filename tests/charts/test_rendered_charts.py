@@ -363,6 +363,15 @@ def test_a_release_is_tested_under_the_name_of_its_service(folder: Path, service
     assert not called["spec"]["selector"].items() <= tested["metadata"]["labels"].items()
 
 
+@each_service
+def test_an_api_without_its_payload_store_still_answers(folder: Path, service: str) -> None:
+    manifests = render_chart(folder, service)
+    (workload,) = [item for item in manifests if item["kind"] in {"Deployment", "StatefulSet"}]
+    (container,) = workload["spec"]["template"]["spec"]["containers"]
+    asked = container["readinessProbe"]["httpGet"]["path"]
+    assert asked == ("/readyz?exclude=store" if service == "planner" else "/readyz")
+
+
 def test_no_job_outlives_its_release(folder: Path) -> None:
     jobs = [item for item in render_chart(folder, "platform") if item["kind"] == "Job"]
     assert len(jobs) == 2

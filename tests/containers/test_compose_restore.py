@@ -36,11 +36,18 @@ def in_postgres(stack: ComposedStack, command: str) -> str:
     return stack.compose("exec", "-T", "postgres", "sh", "-c", f"{LOGIN} {command}")
 
 
+def verify_replay(stack: ComposedStack, execution: str, folder: Path) -> None:
+    """Compare the replay of a history with the rows that the stack shows."""
+    told = stack.noetl("replay", "verify", execution, "--output", str(folder))
+    assert "unchanged, and agrees with every other" in told, told
+
+
 def test_a_dump_gives_a_lost_ledger_back_with_its_history_and_its_walls(
     stack: ComposedStack, tmp_path: Path
 ) -> None:
     execution = run_squares(stack)
     before = stack.noetl("events", execution, "--json")
+    verify_replay(stack, execution, tmp_path / "before")
     dump = "pg_dump --username postgres --host 127.0.0.1 noetl"
     kept = tmp_path / "noetl.sql"
     kept.write_text(in_postgres(stack, dump))
@@ -57,6 +64,7 @@ def test_a_dump_gives_a_lost_ledger_back_with_its_history_and_its_walls(
     stack.start()
     assert read_total(stack, execution) == SUM
     assert stack.noetl("events", execution, "--json") == before
+    verify_replay(stack, execution, tmp_path / "after")
     assert late not in stack.noetl("ls", "--all")
     assert read_total(stack, run_squares(stack)) == SUM
     if not containers.find_obstacle(images=("noetl-cli",)):

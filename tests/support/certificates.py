@@ -21,8 +21,11 @@ def self_signed() -> ssl.SSLContext:
     return context
 
 
-def write_certificate(path: Path) -> None:
-    """Write a new key and its certificate for 127.0.0.1, signed by itself, into one file."""
+def write_certificate(path: Path, *, days: float = 1.0) -> None:
+    """Write a new key and its certificate for 127.0.0.1, signed by itself, into one file.
+
+    It ends after so many days; one with less than none has ended.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.now(UTC)
@@ -32,8 +35,8 @@ def write_certificate(path: Path) -> None:
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
+        .not_valid_before(now - timedelta(days=2))
+        .not_valid_after(now + timedelta(days=days))
         .add_extension(
             x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False
         )

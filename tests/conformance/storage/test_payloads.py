@@ -132,6 +132,23 @@ async def test_what_was_stored_is_read(case: Case, data: bytes) -> None:
     assert await case.store.has_payload(ref)
 
 
+async def test_a_check_of_writes_leaves_nothing_behind(case: Case) -> None:
+    await case.store.check_write()
+    await case.store.check_write()
+    left = await case.store.run_blocking(
+        lambda: list(case.store._objects.iterate_objects_under("readiness/"))
+    )
+    assert left == []
+
+
+async def test_a_store_that_forgets_what_it_took_is_found(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(case.store._objects, "store_object", lambda *_: None)
+    with pytest.raises(PayloadCorrupt, match="does not return it"):
+        await case.store.check_write()
+
+
 async def test_a_reference_says_what_it_was_told(case: Case) -> None:
     ref = await case.store.put_payload(
         b"rows",

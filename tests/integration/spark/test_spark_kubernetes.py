@@ -103,6 +103,13 @@ async def test_executors_are_asked_for_as_pods_that_find_the_driver_and_their_ke
             (pod,) = await eventually(pods, timeout_s=120)
     forget_keys()
     (container,) = pod["spec"]["containers"]
+    # As strict as a namespace can be.
+    assert pod["spec"]["automountServiceAccountToken"] is False
+    assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
     environ = {item["name"]: item for item in container["env"]}
     assert (container["image"], pod["spec"]["serviceAccountName"]) == (
         "registry.example/noetl-worker:1",

@@ -11,17 +11,23 @@ import pytest
 from msgspec import Struct
 from tests.support.faulty_s3 import Faults, faulty_s3
 from tests.support.polling import eventually
-from tests.support.servers import S3Server
+from tests.support.servers import S3Server, nats_server
+from tests.support.services import Service, service
 from tests.support.storage import ORGANIZATION, TENANT
 from tests.support.working import Bench, bench, command_of
 
+from noetl_chassis.clock import SystemClock
 from noetl_contracts.payloads import PayloadRef
 from noetl_contracts.requests.facts import CommandCompleted, CommandFailed, CommandLost, Fact
+from noetl_messaging.jetstream.connection import open_connection
+from noetl_messaging.jetstream.streams import JetStreamStreams
+from noetl_messaging.streams import topology
 from noetl_storage.payloads.factory import open_payloads
 from noetl_storage.payloads.payload_store import PayloadStore
 from noetl_storage.ports.errors import StorageUnavailable
 from noetl_worker.payloads import payload_retry
 
+SECRET_KEY = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="  # noqa: S105 - of this test alone
 PLACE: dict[str, Any] = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
 LARGE = """
   - step: s
@@ -191,3 +197,34 @@ async def test_a_full_disk_is_unavailable_and_leaves_nothing_half_written(
             assert files(tmp_path) == []
         payload = await payloads.put_payload(b"x" * 100, media_type="text/plain", **PLACE)
         assert await payloads.read_payload(payload) == b"x" * 100
+
+
+async def test_a_worker_whose_store_takes_nothing_is_not_ready(
+    s3: S3Server, tmp_path: Path
+) -> None:
+    """The store answers every question of a start, and refuses to keep anything."""
+    async with faulty_s3(s3.endpoint) as (endpoint, faults):
+        faults.put = ["503"] * 10_000
+        with nats_server(tmp_path) as nats:
+            async with open_connection(nats.url, name="test") as admin:
+                declared = topology.declare_topology(shard_count=1)
+                await JetStreamStreams(admin, declared, now=SystemClock().now).ensure_streams()
+            environ = {
+                "NATS_URL": nats.url_for("worker"),
+                "SECRET_KEY": SECRET_KEY,
+                "PAYLOAD_URL": s3.payload_url.replace(s3.endpoint, endpoint),
+                "PAYLOAD_ACCESS_KEY": s3.access_key,
+                "PAYLOAD_SECRET_KEY": s3.secret_key,
+                "LANES": "io",
+            }
+            with service("worker", environ, log=tmp_path / "worker.log") as worker:
+                await eventually(lambda: is_ready(worker, "?exclude=store"))
+                status, body = await asyncio.to_thread(worker.get, "/readyz")
+                assert (status, '"store":' in body) == (503, True)
+                faults.put.clear()
+                await eventually(lambda: is_ready(worker))
+
+
+async def is_ready(worker: Service, query: str = "") -> bool:
+    assert worker.process.poll() is None, worker.log.read_text()
+    return (await asyncio.to_thread(worker.get, f"/readyz{query}"))[0] == 200

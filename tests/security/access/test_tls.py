@@ -76,6 +76,27 @@ async def test_a_new_certificate_is_shown_without_a_restart(tmp_path: Path) -> N
         await serving
 
 
+async def test_a_certificate_that_has_ended_is_replaced_without_a_restart(tmp_path: Path) -> None:
+    file = tmp_path / "api.pem"
+    write_certificate(file, days=-1)
+    tls = ReloadedContext(CertificateFiles(certificate=str(file)), is_server=True)
+    stop, port = asyncio.Event(), asyncio.get_running_loop().create_future()
+    app = create_app(ApiWorld().services())
+    serving = asyncio.create_task(
+        server.serve_api(app, host="127.0.0.1", port=0, stop=stop, started=port.set_result, tls=tls)
+    )
+    try:
+        with pytest.raises(ssl.SSLCertVerificationError, match="certificate has expired"):
+            await ask(await port, file)
+        write_certificate(file)
+        os.utime(file, ns=(1, 1))
+        assert tls.reload_when_changed()
+        assert (await ask(port.result(), file)).startswith(b"HTTP/1.1 200")
+    finally:
+        stop.set()
+        await serving
+
+
 def test_a_file_that_is_no_certificate_is_told_at_the_start(tmp_path: Path) -> None:
     file = tmp_path / "api.pem"
     file.write_text("nothing")

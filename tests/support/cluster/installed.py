@@ -49,6 +49,12 @@ class Installed:
         """Start a playbook, and return the execution at once."""
         return self._run(text, "--detach")
 
+    def is_completed(self, execution: str) -> bool:
+        """Tell whether an execution has ended well; one that failed is an `AssertionError`."""
+        status = msgspec.json.decode(self.noetl("status", execution, "--json"))["status"]
+        assert status not in {"FAILED", "CANCELLED"}, self.noetl("status", execution)
+        return bool(status == "COMPLETED")
+
     def _run(self, text: str, *flags: str) -> str:
         path = self._folder / "playbook.yaml"
         path.write_text(text, encoding="utf-8")

@@ -13,7 +13,7 @@ COMPOSE = ROOT / "deploy/compose"
 READY = "240s"
 IMAGES = ("postgres:18", "nats:2.15-alpine", "chrislusf/seaweedfs:4.48")
 LEDGER_USERS = ("owner", "planner", "projector", "outbox", "reaper", "archivist", "reader")
-BUS_USERS = ("admin", "planner", "worker", "projector", "outbox", "reaper", "source")
+BUS_USERS = ("admin", "planner", "worker", "projector", "outbox", "reaper", "source", "monitor")
 PAYLOAD_URL = "s3://noetl?endpoint=http://s3.store.svc:8333&region=us-east-1"
 
 

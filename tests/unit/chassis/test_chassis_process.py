@@ -50,6 +50,8 @@ async def test_readiness_lists_every_problem_and_liveness_does_not_care() -> Non
     ) as port:
         assert await get(port, "/livez") == (200, "ok\n")
         status, body = await get(port, "/readyz")
+        less = await get(port, "/readyz?exclude=bad&exclude=postgres")
+    assert less[0] == 200
     assert status == 503
     assert '"problems":{"bad":"broken","postgres":"no database"}' in body
 

@@ -45,8 +45,9 @@ containers:
     livenessProbe:
       httpGet: {path: /livez, port: health}
       periodSeconds: 10
+    {{- /* Without the payload store an API still answers who waits for it. */}}
     readinessProbe:
-      httpGet: {path: /readyz, port: health}
+      httpGet: {path: "/readyz{{ if .Values.httpPort }}?exclude=store{{ end }}", port: health}
       periodSeconds: 5
     resources:
       {{- toYaml .Values.resources | nindent 6 }}

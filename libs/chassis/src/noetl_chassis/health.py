@@ -1,8 +1,11 @@
-"""`/livez`, `/readyz`, `/metrics` and `/summary` of a process."""
+"""`/livez`, `/readyz`, `/metrics` and `/summary` of a process.
+
+`/readyz?exclude=NAME` leaves a check out, as often as it is given.
+"""
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -49,11 +52,15 @@ class HealthChecks:
         """Ask every part what it has to say of itself, by name."""
         return {name: summary() for name, summary in self._summary_by_name.items()}
 
-    async def list_problems(self) -> dict[str, str]:
-        """Run every check and return the reasons by name; a process without checks is starting."""
+    async def list_problems(self, *, excluded: Collection[str] = ()) -> dict[str, str]:
+        """Run the checks and return the reasons by name; a process without checks is starting."""
         if not self._check_by_name:
             return {"start": "still starting"}
-        answers = {name: await _run_check(check) for name, check in self._check_by_name.items()}
+        answers = {
+            name: await _run_check(check)
+            for name, check in self._check_by_name.items()
+            if name not in excluded
+        }
         return {name: reason for name, reason in answers.items() if reason is not None}
 
 
@@ -66,8 +73,8 @@ async def serve_health(
     async def answer_livez(_request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
-    async def answer_readyz(_request: web.Request) -> web.Response:
-        problems = await health.list_problems()
+    async def answer_readyz(request: web.Request) -> web.Response:
+        problems = await health.list_problems(excluded=request.query.getall("exclude", ()))
         body = codec.encode_json(
             {"status": "unready" if problems else "ready", "problems": problems}
         )

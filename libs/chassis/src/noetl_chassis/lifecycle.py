@@ -16,7 +16,6 @@ from noetl_chassis import failpoints, health, identity, settings, telemetry
 from noetl_chassis.health import HealthChecks
 from noetl_chassis.observability import started_counters
 from noetl_chassis.settings import (
-    PlacedSettings,
     ServiceSettings,
     SettingsError,
     get_process_locality,
@@ -84,7 +83,7 @@ async def open_process(config: ServiceSettings, *, service: str) -> AsyncIterato
         log_format=config.log_format,
         log_level=config.log_level,
         otlp_endpoint=config.otlp_endpoint,
-        place=get_process_locality(config) if isinstance(config, PlacedSettings) else {},
+        place=get_process_locality(config),
     ) as running_telemetry:
         started_counters.begin_counters(service)
         failpoints.arm_plan(settings.read_failpoint_plan(config))

@@ -72,11 +72,7 @@ class ServiceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     # For tests: what happens at which point, and a folder to let each happen once in all processes.
     failpoints: str = ""
     failpoints_once: str = ""
-
-
-class PlacedSettings(ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The settings of a service whose place matters, as far as the place is known."""
-
+    # Where it runs, as far as that is known.
     cluster: PlaceName = ""
     region: PlaceName = ""
     zone: PlaceName = ""
@@ -84,7 +80,7 @@ class PlacedSettings(ServiceSettings, frozen=True, kw_only=True, forbid_unknown_
     node: PlaceName = ""
 
 
-def get_process_locality(config: PlacedSettings) -> dict[str, str]:
+def get_process_locality(config: ServiceSettings) -> dict[str, str]:
     """Say where a process is; the machine's name stands for a node that is not named."""
     name_by_place = {
         "cluster": config.cluster,

@@ -60,7 +60,7 @@ async def run_service(config: settings.Settings) -> None:
         consumer = partial(JetStreamConsumer, bus, stream=topology.INGEST)
         archive = ArchiveReader(PostgresArchiveIndex(database), payloads)
         ledger, instances = PostgresLedger(database), PostgresInstances(database)
-        process.health.add_check("nats", bus.check_connection)
+        await enter(wiring.watch_servers(process, bus.check_connection, payloads))
         await wiring.run_planner(
             wiring.Adapters(
                 ledger=ArchivedLedger(ledger, ledger, archive),

@@ -24,7 +24,7 @@ Seconds = Annotated[float, Meta(gt=0)]
 PoolNames = tuple[Annotated[str, Meta(pattern=POOL_PATTERN)], ...]
 
 
-class Settings(settings.PlacedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A field without a default must be set."""
 
     postgres_dsn: str

@@ -10,12 +10,14 @@ from msgspec import Struct
 
 from noetl_chassis import computation_deadline
 from noetl_chassis.clock import Clock
+from noetl_chassis.health import Check
 from noetl_chassis.identity import SnowflakeIds
 from noetl_chassis.lifecycle import ServiceProcess
 from noetl_chassis.loop import LoopHealth
 from noetl_chassis.observability.connection_gauges import LEDGER, show_connection_peaks
 from noetl_chassis.seals.credential_seal import CredentialSealer
 from noetl_chassis.seals.payload_seal import read_payload_keys
+from noetl_chassis.write_check import check_writes
 from noetl_contracts import locators
 from noetl_contracts.commands.placement import PLACE_KEYS
 from noetl_contracts.ids import OrganizationId, TenantId
@@ -80,6 +82,7 @@ from noetl_planner.shards.worker_presence import WorkerPresence
 from noetl_playbook.templates import render_limits
 from noetl_storage.payloads import master_keys
 from noetl_storage.payloads.factory import open_payloads
+from noetl_storage.payloads.payload_store import PayloadStore
 from noetl_storage.ports.durability_ports import DurabilitySettings
 from noetl_storage.ports.history_ports import (
     BusinessObjects,
@@ -435,7 +438,7 @@ def build_trigger_listener(adapters: Adapters, services: ApiServices) -> Trigger
     return TriggerListener(services, consumer=consumer, dead_letters=adapters.dead_letters)
 
 
-def open_payload_store(config: Settings) -> AbstractAsyncContextManager[Payloads]:
+def open_payload_store(config: Settings) -> AbstractAsyncContextManager[PayloadStore]:
     """Open the payload store that the settings name."""
     return open_payloads(
         config.payload_url,
@@ -448,6 +451,14 @@ def open_payload_store(config: Settings) -> AbstractAsyncContextManager[Payloads
             managed=master_keys.open_managed_keys,
         ),
     )
+
+
+def watch_servers(
+    process: ServiceProcess, check_bus: Check, payloads: PayloadStore
+) -> AbstractAsyncContextManager[None]:
+    """Count NATS and the payload store in for readiness while the block runs."""
+    process.health.add_check("nats", check_bus)
+    return check_writes(payloads.check_write, name="store", process=process)
 
 
 async def run_planner(adapters: Adapters, config: Settings, process: ServiceProcess) -> None:

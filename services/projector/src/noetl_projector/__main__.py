@@ -6,6 +6,7 @@ from functools import partial
 from noetl_chassis import lifecycle, loop
 from noetl_chassis.clock import SystemClock
 from noetl_chassis.loop import LoopHealth
+from noetl_chassis.observability import instruments, names
 from noetl_chassis.observability.connection_gauges import LEDGER, show_connection_peaks
 from noetl_messaging.jetstream.connection import ConnectionTimeouts, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
@@ -48,6 +49,11 @@ async def run_service(config: Settings) -> None:
         asyncio.TaskGroup() as tasks,
     ):
         show_connection_peaks(database.peaks, database=LEDGER)
+        instruments.set_gauge(
+            names.PROJECTORS_DECLARED,
+            config.shard_count,
+            labels={names.INDEX: str(config.shard_index)},
+        )
         await migrate.verify_schema(database)
         stores = ProjectorStores(
             consumer=JetStreamConsumer(connection, stream=topology.EVENTS, name=name),

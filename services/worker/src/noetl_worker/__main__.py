@@ -8,6 +8,7 @@ from noetl_chassis.clock import SystemClock
 from noetl_chassis.lifecycle import open_process
 from noetl_chassis.loop import LoopHealth
 from noetl_chassis.observability import tracing
+from noetl_chassis.write_check import check_writes
 from noetl_messaging.jetstream.connection import Connection, ConnectionTimeouts, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
@@ -34,6 +35,7 @@ async def serve_worker(config: Settings) -> None:
         payloads = await enter(open_tiers(config, store, clock))
         tools, mask = await enter(open_tools(config, payloads, clock, near=payloads))
         process.health.add_check("nats", nats.check_connection)
+        await enter(check_writes(store.check_write, name="store", process=process))
         async with asyncio.TaskGroup() as group:
             group.create_task(tools.sparks.warm_session())
             for lane in config.lanes:

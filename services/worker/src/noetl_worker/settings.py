@@ -20,7 +20,7 @@ Count = Annotated[int, Meta(ge=1, le=100_000)]
 Seconds = Annotated[float, Meta(gt=0)]
 
 
-class Settings(settings.PlacedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A field without a default must be set."""
 
     payload_url: str

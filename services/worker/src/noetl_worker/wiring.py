@@ -26,6 +26,7 @@ from noetl_messaging.streams.ports import Consumer, DeadLetters, Hints, Publishe
 from noetl_messaging.streams.worker_permissions import find_user
 from noetl_storage.payloads import master_keys
 from noetl_storage.payloads.factory import open_payloads
+from noetl_storage.payloads.payload_store import PayloadStore
 from noetl_storage.payloads.s3_buckets import open_buckets
 from noetl_storage.ports.errors import StorageMisconfigured
 from noetl_storage.ports.ledger_ports import Buckets, Payloads
@@ -511,7 +512,7 @@ def _open_shared_tier(config: Settings, clock: Clock) -> SharedTier | None:
         return None
 
 
-def open_payload_store(config: Settings) -> AbstractAsyncContextManager[Payloads]:
+def open_payload_store(config: Settings) -> AbstractAsyncContextManager[PayloadStore]:
     """Open the payload store that the settings name."""
     return open_payloads(
         config.payload_url,

@@ -75,13 +75,14 @@ CLUSTER = "cluster"
 REGION = "region"
 ZONE = "zone"
 NODE = "node"
+INDEX = "index"
 
 # Every process.
 BUILD_INFO = _declare_gauge("noetl_build_info", "1", "Always 1; says what runs.", SERVICE, VERSION)
 PLACE_INFO = _declare_gauge(
     "noetl_place_info",
     "1",
-    "Always 1; says where a planner or a worker runs.",
+    "Always 1; says where a service runs.",
     CLUSTER,
     REGION,
     ZONE,
@@ -310,6 +311,12 @@ PROJECTOR_CHECKPOINT_AGE = _declare_gauge(
 )
 CHECKPOINT_AGE = _declare_gauge(
     "noetl_checkpoint_age_seconds", "s", "Time since an epoch of this projector's shards."
+)
+PROJECTORS_DECLARED = _declare_gauge(
+    "noetl_projectors_declared",
+    "{projector}",
+    "How many projectors share the work, as this one was told; its own number is the index.",
+    INDEX,
 )
 PROJECTOR_BEHIND = _declare_gauge(
     "noetl_projector_behind", "{execution}", "Executions that the ledger had to catch up."

@@ -1,6 +1,7 @@
 """The payload store over any adapter; digests, names, owners, seals and the shelf are here."""
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from itertools import islice
@@ -42,6 +43,9 @@ _NAMED_MEDIA_TYPE = "application/octet-stream"
 _CONFLICT_ATTEMPTS_MAX = 20
 _PAGE = 500
 _PROBE_KEY = "reachable"
+_WRITE_CHECK_PREFIX = "readiness/"
+# Servers keep less than this beside the name, and need no volume for it.
+_WRITE_CHECK_BYTES = 4096
 _REACH_PAUSE_S = 0.5
 
 
@@ -74,6 +78,23 @@ class PayloadStore:
                 return
             else:
                 return
+
+    async def check_write(self) -> None:
+        """Write a small object, read it back and remove it.
+
+        Raises what the store raises, and `PayloadCorrupt` where it gives other bytes or none.
+        """
+        data = secrets.token_bytes(_WRITE_CHECK_BYTES)
+        key = f"{_WRITE_CHECK_PREFIX}{secrets.token_hex(16)}"
+        await self._run_call(key, self._objects.store_object, key, data, _NAMED_MEDIA_TYPE)
+        text = f"the payload store took {key} and does not return it: look at its volumes and logs"
+        try:
+            stored = await self._run_call(key, self._objects.read_object, key)
+        except KeyError as failure:
+            raise PayloadCorrupt(text) from failure
+        if stored != data:
+            raise PayloadCorrupt(text)
+        await self._run_call(key, self._objects.delete_object, key)
 
     async def put_payload(
         self,

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from noetl_chassis.java import JavaMissing, prepare_java_home
-from noetl_worker.spark import java_output
+from noetl_worker.spark import java_output, kubernetes
 from noetl_worker.spark.session_options import (
     LOOPBACK,
     SessionOptions,
@@ -99,6 +99,8 @@ def _prepare_launch(options: SessionOptions) -> None:
     folder = options.folder
     for name in ("tmp", "local", "warehouse"):
         (folder / name).mkdir(parents=True, exist_ok=True, mode=0o700)
+    if kubernetes.is_kubernetes(options.master):
+        kubernetes.write_pod_template(folder)
     variables = {
         "JAVA_HOME": str(prepare_java_home(options.environ, folder=folder)),
         "PYSPARK_PYTHON": options.python,

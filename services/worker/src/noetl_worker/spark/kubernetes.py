@@ -5,10 +5,34 @@ Secret: neither Spark's settings nor its listings hold one.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from msgspec import Struct
 
+from noetl_contracts import codec
+
 SCHEME = "k8s://"
+TEMPLATE_SETTING = "spark.kubernetes.executor.podTemplateFile"
+_TEMPLATE_FILE = "executor.json"
+# What a namespace may demand of every pod. Executors run what an author wrote, and ask no API.
+_TEMPLATE = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "spec": {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [
+            {
+                "name": "executor",
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "capabilities": {"drop": ["ALL"]},
+                },
+            }
+        ],
+    },
+}
 _SETTING = "NOETL_WORKER_SPARK_"
 _IMAGE, _HOST = "spark.kubernetes.container.image", "spark.driver.host"
 _EXECUTOR_IMAGE = "spark.kubernetes.executor.container.image"
@@ -63,6 +87,16 @@ def build_kubernetes_settings(kubernetes: Kubernetes) -> dict[str, str]:
             for name, key in kubernetes.secret_keys.items()
         }
     return {name: value for name, value in spark_settings.items() if value}
+
+
+def write_pod_template(folder: Path) -> None:
+    """Write the walls around executors into the driver's folder, where Spark reads them."""
+    find_pod_template(folder).write_bytes(codec.encode_json(_TEMPLATE))
+
+
+def find_pod_template(folder: Path) -> Path:
+    """Return the file that says what every executor's pod has; the operator may name another."""
+    return folder / _TEMPLATE_FILE
 
 
 def list_missing_settings(kubernetes: Kubernetes, conf: Mapping[str, str]) -> list[str]:

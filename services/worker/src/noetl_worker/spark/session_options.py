@@ -177,6 +177,7 @@ def build_spark_settings(options: SessionOptions) -> dict[str, str]:
             )
             raise SparkUnavailable(text)
         own_settings |= kubernetes.build_kubernetes_settings(options.kubernetes)
+        own_settings[kubernetes.TEMPLATE_SETTING] = str(kubernetes.find_pod_template(folder))
     return own_settings | dict(options.conf)
 
 
