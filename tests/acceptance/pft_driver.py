@@ -305,4 +305,4 @@ def fixture_server(folder: Path, *options: str) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(60)

@@ -48,13 +48,13 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 def list_events(stack: Stack, execution_id: str) -> list[dict[str, Any]]:
     url = f"{stack.url('api')}/api/executions/{execution_id}/events"
-    answer = http.get(url, params={"after": 0, "limit": 1000}, timeout=10)
+    answer = http.get(url, params={"after": 0, "limit": 1000}, timeout=60)
     found: list[dict[str, Any]] = msgspec.json.decode(answer.raise_for_status().content)["events"]
     return found
 
 
 def read_status(stack: Stack, execution_id: str) -> str:
-    answer = http.get(f"{stack.url('api')}/api/executions/{execution_id}", timeout=10)
+    answer = http.get(f"{stack.url('api')}/api/executions/{execution_id}", timeout=60)
     return str(answer.raise_for_status().json()["status"])
 
 

@@ -73,7 +73,7 @@ def events(stack: Stack, execution_id: str, kind: str, step: str = "use") -> lis
     answer = http.get(
         f"{stack.url('api')}/api/executions/{execution_id}/events",
         params={"limit": 1000},
-        timeout=10,
+        timeout=60,
     )
     return [
         event["context"]
@@ -84,14 +84,14 @@ def events(stack: Stack, execution_id: str, kind: str, step: str = "use") -> lis
 
 def nodes(stack: Stack) -> set[str]:
     """Where the workers are that the planner has heard lately."""
-    workers = http.get(f"{stack.url('api')}/api/workers", timeout=10).json()["workers"]
+    workers = http.get(f"{stack.url('api')}/api/workers", timeout=60).json()["workers"]
     return {worker["locality"]["node"] for worker in workers}
 
 
 def send(stack: Stack, key: str) -> None:
     """Send the message that an execution waits for."""
     url = f"{stack.url('api')}/api/signals/{key}"
-    http.post(url, json={}, timeout=10).raise_for_status()
+    http.post(url, json={}, timeout=60).raise_for_status()
 
 
 def until(stack: Stack, execution_id: str, kind: str, step: str = "use") -> None:
@@ -105,7 +105,7 @@ def until(stack: Stack, execution_id: str, kind: str, step: str = "use") -> None
 def ends(stack: Stack, execution_id: str) -> None:
     url = f"{stack.url('api')}/api/executions/{execution_id}/status"
     wait_until(
-        lambda: http.get(url, timeout=10).json().get("status") == "COMPLETED",
+        lambda: http.get(url, timeout=60).json().get("status") == "COMPLETED",
         timeout_s=PATIENCE_S,
         what=f"execution {execution_id} completes",
     )
@@ -143,7 +143,7 @@ def closed_gate(stack: Stack) -> Iterator[Gate]:
 
 def test_what_a_killed_worker_was_offered_or_granted_runs_once_elsewhere(stack: Stack) -> None:
     url = f"{stack.url('api')}/api/catalog/register"
-    http.post(url, content=PLAYBOOK, headers={"Content-Type": "text/yaml"}, timeout=10)
+    http.post(url, content=PLAYBOOK, headers={"Content-Type": "text/yaml"}, timeout=60)
     with worker_on_another_node(stack) as near, closed_gate(stack) as gate:
         wait_until(lambda: "elsewhere" in nodes(stack), timeout_s=PATIENCE_S, what="it is heard")
         with ExitStack() as others:

@@ -88,7 +88,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
                 f"{stack.url('api')}/api/catalog/register",
                 content=PLAYBOOK,
                 headers={"Content-Type": "text/yaml"},
-                timeout=10,
+                timeout=60,
             )
             assert answer.is_success, answer.text
             yield Site(stack=stack, postgres=to_postgres, nats=to_nats)

@@ -54,7 +54,7 @@ def history(run: Run) -> list[RecoveryTimes]:
     recovery_times: list[RecoveryTimes] = []
     after, has_more = 0, True
     while has_more:
-        answer = http.get(url, params={"after": after, "limit": PAGE}, timeout=10)
+        answer = http.get(url, params={"after": after, "limit": PAGE}, timeout=60)
         page = msgspec.json.decode(answer.raise_for_status().content, type=Page)
         recovery_times += page.events
         after, has_more = page.next_after, page.has_more

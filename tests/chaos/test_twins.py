@@ -61,7 +61,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 def ask(stack: Stack, query: str) -> list[asyncpg.Record]:
     async def fetch() -> list[asyncpg.Record]:
-        db = await asyncpg.connect(stack.url("postgres"), timeout=10)
+        db = await asyncpg.connect(stack.url("postgres"), timeout=60)
         try:
             return await db.fetch(query)
         finally:
@@ -84,7 +84,7 @@ def wait_for_halves(stack: Stack) -> None:
     half = SHARD_COUNT_DEFAULT // 2
     wait_until(
         lambda: Counter(owners(stack).values()) == dict.fromkeys(PLANNERS, half),
-        timeout_s=30,
+        timeout_s=60,
         what="each planner holds half of the shards",
     )
 
@@ -101,7 +101,7 @@ def test_either_planner_and_either_projector_does_its_share(stack: Stack) -> Non
         f"{doors[0].url('api')}/api/catalog/register",
         content=TINY,
         headers={"Content-Type": "text/yaml"},
-        timeout=10,
+        timeout=60,
     )
     assert answer.is_success, answer.text
     served_by: set[tuple[str, int]] = set()
@@ -113,7 +113,7 @@ def test_either_planner_and_either_projector_does_its_share(stack: Stack) -> Non
                 lambda planner_stack=planner_stack, execution_id=execution_id: (  # type: ignore[misc] # bound as defaults
                     status(planner_stack, execution_id) == "COMPLETED"
                 ),
-                timeout_s=20,
+                timeout_s=60,
                 what=f"{execution_id} ends, seen through the other planner",
             )
             shard = find_shard(ExecutionId(execution_id), SHARD_COUNT_DEFAULT)
@@ -126,7 +126,7 @@ def test_either_planner_and_either_projector_does_its_share(stack: Stack) -> Non
 
 def execute(planner_stack: PlannerStack) -> str:
     answer = http.post(
-        f"{planner_stack.url('api')}/api/execute", json={"path": "twins/tiny"}, timeout=10
+        f"{planner_stack.url('api')}/api/execute", json={"path": "twins/tiny"}, timeout=60
     )
     assert answer.is_success, answer.text
     return str(answer.json()["execution_id"])
@@ -134,7 +134,7 @@ def execute(planner_stack: PlannerStack) -> str:
 
 def status(planner_stack: PlannerStack, execution_id: str) -> str:
     url = f"{planner_stack.url('api')}/api/executions/{execution_id}/status"
-    return str(http.get(url, timeout=10).json()["status"])
+    return str(http.get(url, timeout=60).json()["status"])
 
 
 def test_twins_do_what_one_of_each_does(stack: Stack, served: Fixture) -> None:
@@ -187,7 +187,7 @@ async def copying(url: str, every: int) -> AsyncIterator[Counter[str]]:
         former, late[kind] = late.get(kind), message
         for again in (message, former):
             if again is not None:
-                await stream.publish(again.subject, again.data, timeout=5)
+                await stream.publish(again.subject, again.data, timeout=60)
                 copied[kind] += 1
 
     try:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from tests.support.asking import http
 from tests.support.polling import PATIENCE_S
 from tests.support.servers import wait_until
@@ -22,7 +22,9 @@ from tests.support.stack import Stack, running_stack
 from noetl_planner.api.console import console_files
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
-WAIT_MS = 30_000
+WAIT_MS = 60_000
+# A page is read and drawn by a machine that does other things too.
+expect.set_options(timeout=WAIT_MS)
 HOSTILE = (
     "<script>window.struck=1</script><img src=x onerror='window.struck=2'>"
     "\"'><svg onload=window.struck=3>{{7*7}}${7*7}\u202e\u0000javascript:window.struck=4"

@@ -9,7 +9,7 @@ from subprocess import CalledProcessError
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Expect, Page
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 from tests.console.conftest import (
     HOSTILE,
     WAIT_MS,
@@ -44,9 +44,6 @@ PARCELS = a_playbook(
       set: {ctx.seen: "{{ load.parcels | length }}"}
     """,
 )
-# A page of two megabytes is read, checked and drawn by a machine that does other things too.
-expect = Expect()
-expect.set_options(timeout=WAIT_MS)
 ALL_WHOLE = "All is as it was sealed"
 Dossiers = dict[str, Path]
 Values = dict[str, Any]

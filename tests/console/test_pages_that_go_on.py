@@ -73,7 +73,7 @@ def test_a_run_is_followed_by_one_stream_and_slow_answers_are_waited_for(
     watched.page.add_init_script(GOES_ON)
     page = watched.open(f"runs/{runs['greeting']}")
     expect(page.locator(".badge").first).to_have_text("running")
-    expect(page.locator(".badge").first).to_have_text("completed", timeout=20_000)
+    expect(page.locator(".badge").first).to_have_text("completed")
     assert page.evaluate("window.streams") == 1
 
 
@@ -82,7 +82,7 @@ def test_lines_that_come_after_the_end_of_a_run_are_shown(open_page: OpenPage, r
     watched.page.add_init_script(GOES_ON)
     page = watched.open(f"runs/{runs['orders']}/logs")
     expect(page.locator(".badge").first).to_have_text("running")
-    expect(page.get_by_text("page 0 read", exact=True)).to_be_visible(timeout=20_000)
+    expect(page.get_by_text("page 0 read", exact=True)).to_be_visible()
 
 
 def test_a_page_that_was_left_while_it_asked_asks_no_more(open_page: OpenPage) -> None:

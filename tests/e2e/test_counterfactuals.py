@@ -42,7 +42,7 @@ def run(stack: Stack, text: str) -> str:
     execution_id = str(begun.raise_for_status().json()["execution_id"])
 
     def has_ended() -> bool:
-        found = http.get(f"{url}/api/executions/{execution_id}", timeout=10).json()
+        found = http.get(f"{url}/api/executions/{execution_id}", timeout=60).json()
         return found["status"] in {"COMPLETED", "FAILED"}
 
     wait_until(has_ended, timeout_s=60, what="the run has ended")
@@ -90,9 +90,9 @@ def test_other_work_is_not_taken_for_the_recorded_one(stack: Stack) -> None:
 def test_nothing_is_written_by_it(stack: Stack) -> None:
     execution_id = run(stack, ROUTE)
     url = f"{stack.url('api')}/api/executions/{execution_id}/events"
-    before = http.get(url, params={"limit": 1000}, timeout=10).json()
+    before = http.get(url, params={"limit": 1000}, timeout=60).json()
     compare(stack, execution_id, ROUTE.replace("workload.limit", "5"))
-    assert http.get(url, params={"limit": 1000}, timeout=10).json() == before
+    assert http.get(url, params={"limit": 1000}, timeout=60).json() == before
 
 
 @pytest.mark.parametrize(

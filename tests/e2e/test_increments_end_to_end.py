@@ -122,7 +122,7 @@ def test_a_killed_worker_late_rows_and_overlaps_neither_lose_nor_double(
     # Two runs that overlap: the second one is told, and nothing is lost.
     register(command_line, wait_s=3)
     add_orders(tables, (9, "2024-01-09 10:00"))
-    both = [begin(command_line), begin(command_line)]
+    both = [tables.execute(PATH, key=f"overlap-{number}") for number in (1, 2)]
     ended = {"COMPLETED", "FAILED"}
     for item in both:
         wait_until(

@@ -14,7 +14,7 @@ PLAYBOOK = """\
 workflow:
   - step: start
     loop: {in: "{{ range(12) | list }}", iterator: n, spec: SPEC}
-    tool: {kind: python, input: {n: "{{ iter.n }}"}, code: "import time; time.sleep(0.3); result = n * n"}
+    tool: {kind: python, input: {n: "{{ iter.n }}"}, code: "import time; time.sleep(0.1 if n % 4 else 2); result = n * n"}
     set: {ctx.all: "{{ start.results }}", ctx.stats: "{{ start.stats }}"}
     next: {arcs: [{step: total}]}
   - step: total

@@ -195,10 +195,10 @@ def test_what_is_late_is_told_while_it_still_runs(told: tuple[Stack, Receiver]) 
     before = len(receiver.calls)
     execution_id = stack.execute("jobs/slow", key="slow-1")
     wait_until(lambda: len(receiver.calls) > before, timeout_s=60, what="somebody was told")
-    found = http.get(f"{stack.url('api')}/api/executions/{execution_id}", timeout=10).json()
+    found = http.get(f"{stack.url('api')}/api/executions/{execution_id}", timeout=60).json()
     said = json.loads(receiver.calls[-1][2])["text"]
     assert (found["status"], "*jobs/slow* late after" in said) == ("RUNNING", True)
-    http.post(f"{stack.url('api')}/api/executions/{execution_id}/cancel", json={}, timeout=10)
+    http.post(f"{stack.url('api')}/api/executions/{execution_id}/cancel", json={}, timeout=60)
 
 
 def test_a_passed_deadline_is_told_and_shown_while_the_run_goes_on(
@@ -212,17 +212,17 @@ def test_a_passed_deadline_is_told_and_shown_while_the_run_goes_on(
     wait_until(lambda: len(receiver.calls) > before, timeout_s=60, what="somebody was told")
     assert json.loads(receiver.calls[-1][2])["text"].startswith("*jobs/due* late after")
     url = f"{stack.url('api')}/api/executions/{execution_id}"
-    status = http.get(f"{url}/status", timeout=10).json()
+    status = http.get(f"{url}/status", timeout=60).json()
     (mark,) = status["late"]
     assert (status["status"], mark["step"], mark["ended_at"]) == ("RUNNING", None, None)
-    (approval,) = http.get(f"{stack.url('api')}/api/approvals", timeout=10).json()["approvals"]
+    (approval,) = http.get(f"{stack.url('api')}/api/approvals", timeout=60).json()["approvals"]
     post(stack, f"/api/approvals/{approval['approval_id']}", {"decision": "approve"})
     wait_until(
-        lambda: http.get(f"{url}/status", timeout=10).json()["completed"],
+        lambda: http.get(f"{url}/status", timeout=60).json()["completed"],
         timeout_s=60,
         what="the run has gone on to its end",
     )
-    (mark,) = http.get(f"{url}/status", timeout=10).json()["late"]
+    (mark,) = http.get(f"{url}/status", timeout=60).json()["late"]
     assert mark["ended_at"] is not None
     assert len(receiver.calls) == before + 1
     assert_parity(stack, execution_id)
@@ -242,7 +242,7 @@ def test_who_may_decide_is_told_what_is_asked_and_where(told: tuple[Stack, Recei
     )
     said = json.loads(receiver.calls[-1][2])["text"]
     url = stack.url("api")
-    (approval,) = http.get(f"{url}/api/approvals", timeout=10).json()["approvals"]
+    (approval,) = http.get(f"{url}/api/approvals", timeout=60).json()["approvals"]
     approval_id = approval["approval_id"]
     assert said.startswith("*jobs/release* waiting after")
     assert f": Release? {url}/approvals\n`noetl approve {approval_id}`" in said
@@ -274,7 +274,7 @@ def test_what_comes_in_quiet_hours_is_told_together_when_they_end(
     executions = [stack.execute("jobs/broken", key=f"broken-{number}") for number in range(2)]
 
     def list_held() -> list[str]:
-        sent = http.get(log, timeout=10).json()["notifications"]
+        sent = http.get(log, timeout=60).json()["notifications"]
         return [one["rule"] for one in sent if one["status"] == "HELD"]
 
     wait_until(lambda: len(list_held()) == 4, timeout_s=60, what="all are held")
@@ -307,14 +307,14 @@ def test_what_comes_in_quiet_hours_is_told_together_when_they_end(
 def test_no_secret_of_a_channel_is_in_a_history(told: tuple[Stack, Receiver]) -> None:
     stack, _ = told
     url = stack.url("api")
-    sent = http.get(f"{url}/api/notifications/log", timeout=10).json()["notifications"]
+    sent = http.get(f"{url}/api/notifications/log", timeout=60).json()["notifications"]
     assert sent
     for one in sent:
         assert one["delivered_by"]
         events = http.get(
             f"{url}/api/executions/{one['delivered_by']}/events",
             params={"limit": 1000},
-            timeout=10,
+            timeout=60,
         ).text
         assert SECRET not in events
         assert PASSWORD not in events

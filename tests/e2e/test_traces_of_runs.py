@@ -137,13 +137,13 @@ def test_a_killed_worker_leaves_the_trace_in_one(traced: Traced) -> None:
     asked = traced.ask_for_run(SLOW_STEP, trace_id, prefer="respond-async")
     url = f"{traced.stack.url('api')}/api/executions/{asked['execution_id']}"
     wait_until(
-        lambda: "command.started" in http.get(f"{url}/events", timeout=10).text,
+        lambda: "command.started" in http.get(f"{url}/events", timeout=60).text,
         timeout_s=60,
         what="the worker has begun",
     )
     traced.stack.kill("worker-1", wait=False)
     wait_until(
-        lambda: http.get(url, timeout=10).json()["status"] == "COMPLETED",
+        lambda: http.get(url, timeout=60).json()["status"] == "COMPLETED",
         timeout_s=120,
         what="another worker has done it",
     )

@@ -85,9 +85,9 @@ def test_a_signal_before_its_wait_is_kept_also_while_no_planner_runs(
     command_line: CommandLine, stack: Stack
 ) -> None:
     assert command_line.type("signal", "child-7", "--data", '{"n": 6}').code == 0
-    again = http.post(stack.url("api") + "/api/signals/child-7", json={"n": 6}, timeout=10)
+    again = http.post(stack.url("api") + "/api/signals/child-7", json={"n": 6}, timeout=60)
     assert (again.status_code, again.json()["repeated"]) == (200, True)
-    other = http.post(stack.url("api") + "/api/signals/child-7", json={"n": 5}, timeout=10)
+    other = http.post(stack.url("api") + "/api/signals/child-7", json={"n": 5}, timeout=60)
     assert other.status_code == 409
     stack.kill("planner-1")
     execution_id = command_line.begin(command_line.write("child", CHILD), "--set", "n=7")

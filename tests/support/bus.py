@@ -90,6 +90,18 @@ async def jetstream_bus(server: NatsServer, *, standing: int = 0) -> AsyncIterat
         )
 
 
+async def wait_for_pending(consumer: Consumer, undelivered: int, unsettled: int) -> None:
+    """Wait until a consumer counts so many messages.
+
+    A server confirms a message before its consumers count it, and does not confirm a settlement.
+    """
+
+    async def is_counted() -> bool:
+        return await consumer.count_pending() == (undelivered, unsettled)
+
+    await eventually(is_counted)
+
+
 async def remove_streams(connection: Connection, server: NatsServer) -> None:
     """Remove every stream with its files: a stream that was there before must find no rests."""
     for info in await connection.jetstream.streams_info():

@@ -37,7 +37,7 @@ class Fixture(Struct, frozen=True, kw_only=True):
     def begin(self) -> str:
         """Reset the request ledger and return the run's nonce."""
         nonce = os.urandom(8).hex()
-        http.post(f"{self.control}/reset", json={"run": nonce}, timeout=10).raise_for_status()
+        http.post(f"{self.control}/reset", json={"run": nonce}, timeout=60).raise_for_status()
         return nonce
 
     def count_requests(self, nonce: str) -> int:
@@ -47,7 +47,7 @@ class Fixture(Struct, frozen=True, kw_only=True):
 
     def summary(self) -> Any:
         """What the fixture has counted in this run."""
-        return http.get(f"{self.control}/ledger/summary", timeout=10).json()
+        return http.get(f"{self.control}/ledger/summary", timeout=60).json()
 
 
 @contextmanager
@@ -67,7 +67,7 @@ def fixture(folder: Path, *arguments: str) -> Iterator[Fixture]:
             )
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(60)
 
 
 class Run(Struct, kw_only=True):
@@ -165,7 +165,7 @@ def prepare(stack: Stack) -> None:
             "application/json",
         ),
     ):
-        answer = http.post(url, content=content, headers={"Content-Type": media_type}, timeout=10)
+        answer = http.post(url, content=content, headers={"Content-Type": media_type}, timeout=60)
         assert answer.is_success, answer.text
 
 

@@ -95,7 +95,7 @@ class Reader:
         """End what commands have left running."""
         for process in self._running:
             process.terminate()
-            process.wait(10)
+            process.wait(60)
 
     def begin(self, text: str) -> None:
         """Begin a command that runs until `close`."""

@@ -19,7 +19,7 @@ from noetl_messaging.streams.errors import MessagingUnavailable
 from noetl_messaging.streams.ports import Registers
 
 NAME = subjects.build_limit_subject(TenantId("acme"), OrganizationId("west"), "shop")
-WAITS = ConnectionTimeouts(connect_s=10, request_s=2)
+WAITS = ConnectionTimeouts(connect_s=30, request_s=30)
 
 
 @pytest.fixture(params=["memory", "jetstream"])

@@ -141,8 +141,9 @@ async def test_a_role_has_one_leader(stores: Stores) -> None:
 
 
 async def test_a_role_passes_on_when_its_lease_ends(stores: Stores) -> None:
-    assert await stores.instances.claim_role(role="reaper", owner="a", lease_s=SHORT_S)
+    assert await stores.instances.claim_role(role="reaper", owner="a", lease_s=LONG_S)
     assert not await stores.instances.claim_role(role="reaper", owner="b", lease_s=LONG_S)
+    assert await stores.instances.claim_role(role="reaper", owner="a", lease_s=SHORT_S)
     await eventually(
         lambda: stores.instances.claim_role(role="reaper", owner="b", lease_s=LONG_S),
         what="the lease ends",

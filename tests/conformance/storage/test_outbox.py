@@ -122,7 +122,7 @@ async def test_order_holds_while_many_claim_settle_and_append(stores: Stores) ->
                 published[row.execution_id].append(row.outbox_id)
             await stores.outbox.settle_rows([row.outbox_id for row in rows])
 
-    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(120), asyncio.TaskGroup() as group:
         for execution in executions:
             group.create_task(write(execution))
         for owner in ("a", "b", "c"):

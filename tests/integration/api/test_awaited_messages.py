@@ -40,7 +40,7 @@ class Person:
         self._send("/signals/go%20on", {})
 
     def _send(self, address: str, body: dict[str, Any]) -> None:
-        self.answers.append(http.post(f"{self._api}{address}", json=body, timeout=5))
+        self.answers.append(http.post(f"{self._api}{address}", json=body, timeout=60))
 
     def _wait_for(self, step: str) -> dict[str, Any]:
         found: list[dict[str, Any]] = []
@@ -54,7 +54,7 @@ class Person:
                 return False
             return [message["step"] for message in found] == [step]
 
-        wait_until(is_asked, timeout_s=30, what=f"step {step} waits")
+        wait_until(is_asked, timeout_s=60, what=f"step {step} waits")
         self.asked += found
         return found[0]
 

@@ -174,7 +174,7 @@ def test_a_stream_after_the_end_is_over_at_once(running_api: RunningApi) -> None
     execution_id = an_execution()
     running_api.append(execution_id, [*beginning(), *ending()])
     running_api.call(running_api.world.project, execution_id)
-    answer = http.get(f"{running_api.url}/api/executions/{execution_id}/stream?after=4", timeout=10)
+    answer = http.get(f"{running_api.url}/api/executions/{execution_id}/stream?after=4", timeout=60)
     assert "event: end" in answer.text
 
 

@@ -177,9 +177,9 @@ def test_a_local_run_takes_a_decision_at_its_port(noetl: Noetl, playbook: Path) 
                 return False
             return bool(asked)
 
-        wait_until(is_asked, timeout_s=30, what="the approval is listed")
+        wait_until(is_asked, timeout_s=60, what="the approval is listed")
         body = {"decision": "reject"}
-        answer = http.post(f"{api}/{asked[0]['approval_id']}", json=body, timeout=5)
+        answer = http.post(f"{api}/{asked[0]['approval_id']}", json=body, timeout=60)
         decided.append(answer.status_code)
 
     person = threading.Thread(target=decide)

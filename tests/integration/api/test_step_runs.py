@@ -72,13 +72,13 @@ def test_a_status_shows_what_each_step_did_and_failed_with(
 def test_runs_come_in_pages(running_api: RunningApi) -> None:
     execution_id = failing_run(running_api)
     url = f"{running_api.url}/api/executions/{execution_id}/steps"
-    first = http.get(f"{url}?limit=1", timeout=10).json()
+    first = http.get(f"{url}?limit=1", timeout=60).json()
     assert [step["step"] for step in first["steps"]] == ["start"]
     assert first["has_more"] is True
-    rest = http.get(f"{url}?limit=1&after={first['next_after']}", timeout=10).json()
+    rest = http.get(f"{url}?limit=1&after={first['next_after']}", timeout=60).json()
     assert [step["step"] for step in rest["steps"]] == ["load"]
     assert (rest["steps"][0]["came_from"], rest["has_more"]) == ("start", False)
-    last = http.get(f"{url}?after={rest['next_after']}", timeout=10).json()
+    last = http.get(f"{url}?after={rest['next_after']}", timeout=60).json()
     assert last["steps"] == []
     assert last["next_after"] == rest["next_after"]
 
@@ -87,7 +87,7 @@ def test_a_step_that_runs_has_no_end(running_api: RunningApi) -> None:
     execution_id = an_execution()
     running_api.append(execution_id, beginning())
     running_api.call(running_api.world.project, execution_id)
-    (run,) = http.get(f"{running_api.url}/api/executions/{execution_id}/steps", timeout=10).json()[
+    (run,) = http.get(f"{running_api.url}/api/executions/{execution_id}/steps", timeout=60).json()[
         "steps"
     ]
     assert (run["status"], run["ended_at"]) == ("RUNNING", None)
@@ -95,5 +95,5 @@ def test_a_step_that_runs_has_no_end(running_api: RunningApi) -> None:
 
 
 def test_an_unknown_execution_has_no_steps(running_api: RunningApi) -> None:
-    assert http.get(f"{running_api.url}/api/executions/77/steps", timeout=10).status_code == 404
-    assert http.get(f"{running_api.url}/api/executions/x/steps", timeout=10).status_code == 404
+    assert http.get(f"{running_api.url}/api/executions/77/steps", timeout=60).status_code == 404
+    assert http.get(f"{running_api.url}/api/executions/x/steps", timeout=60).status_code == 404

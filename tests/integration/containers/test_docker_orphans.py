@@ -52,7 +52,7 @@ async def test_the_next_worker_removes_what_a_killed_one_left(
         return not await is_there()
 
     async with bench(**docker_containers.SETTINGS):
-        await eventually(is_gone, timeout_s=30)
+        await eventually(is_gone)
 
 
 async def test_an_attempt_that_is_delivered_again_replaces_its_container(

@@ -155,7 +155,7 @@ async def test_the_network_is_given_to_tasks_that_may_ask_for_it(worker: Bench) 
 async def test_a_cancelled_task_takes_its_container_along(worker: Bench) -> None:
     call = shell_of("echo begun; exec sleep 600")
     running = asyncio.ensure_future(worker.tools.run(call))
-    await eventually(lambda: _is_there(call), timeout_s=30)
+    await eventually(lambda: _is_there(call))
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -165,7 +165,7 @@ async def test_a_cancelled_task_takes_its_container_along(worker: Bench) -> None
 async def test_a_container_that_somebody_removes_was_taken_away(worker: Bench) -> None:
     call = shell_of("exec sleep 600")
     running = asyncio.ensure_future(worker.tools.run(call))
-    await eventually(lambda: _is_there(call), timeout_s=30)
+    await eventually(lambda: _is_there(call))
     await docker_containers.ask_docker("DELETE", f"/containers/{name_of(call)}", force="true")
     outcome = await running
     assert outcome.error is not None

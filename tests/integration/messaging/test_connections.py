@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from tests.support.bus import remove_streams
-from tests.support.polling import eventually
+from tests.support.polling import PATIENCE_S, eventually
 from tests.support.servers import NatsServer, nats_server
 
 from noetl_chassis.clock import SystemClock
@@ -22,7 +22,7 @@ from noetl_messaging.jetstream.streams import JetStreamStreams
 from noetl_messaging.jetstream.unsettled_messages import JetStreamUnsettledMessages
 from noetl_messaging.streams import topology
 from noetl_messaging.streams.errors import MessagingUnavailable
-from noetl_messaging.streams.ports import Message
+from noetl_messaging.streams.ports import Delivery, Message
 
 WAITS = ConnectionTimeouts(connect_s=10)
 DECLARED = topology.declare_topology(shard_count=1, pools=("default", "gpu"), lease_s=300.0)
@@ -111,7 +111,9 @@ async def test_what_is_handed_over_and_not_settled_is_listed(
     async with open_connection(server.url_for("worker"), name="worker-1", waits=WAITS) as worker:
         name = topology.build_worker_consumer("default", IO_LANE)
         consumer = JetStreamConsumer(worker, stream=topology.COMMANDS, name=name)
-        taken = await consumer.fetch_batch(messages_max=3, wait_s=10)
+        taken = list[Delivery]()
+        while len(taken) < 3:
+            taken += await consumer.fetch_batch(messages_max=3 - len(taken), wait_s=PATIENCE_S)
         assert [delivery.data for delivery in taken] == [b"a", b"b", b"c"]
         await taken[1].ack()
         messages = JetStreamUnsettledMessages(

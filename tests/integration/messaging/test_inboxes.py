@@ -28,7 +28,7 @@ def test_an_inbox_is_named_after_the_user(url: str, inbox: str) -> None:
 @pytest.mark.parametrize("service", SERVICES)
 async def test_a_service_hears_its_own_answers(nats: NatsServer, service: str) -> None:
     async with open_connection(nats.url_for(service), name=service) as connection:
-        answer = await connection.client.request("$JS.API.INFO", timeout=5)
+        answer = await connection.client.request("$JS.API.INFO", timeout=60)
     assert b"account_info_response" in answer.data
 
 

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from tests.support.bus import wait_for_pending
+from tests.support.polling import PATIENCE_S
 from tests.support.servers import nats_server
 
 from noetl_chassis.clock import SystemClock
@@ -14,7 +16,7 @@ from noetl_messaging.jetstream.streams import JetStreamStreams
 from noetl_messaging.streams import topology
 from noetl_messaging.streams.ports import Message
 
-WAITS = ConnectionTimeouts(connect_s=10.0, request_s=2.0)
+WAITS = ConnectionTimeouts(connect_s=30.0, request_s=30.0)
 
 
 async def keep(connection: Connection, *tenants: str) -> list[str]:
@@ -25,10 +27,11 @@ async def keep(connection: Connection, *tenants: str) -> list[str]:
     return changed
 
 
-async def taken(connection: Connection, tenant_id: str | None) -> list[bytes]:
+async def taken(connection: Connection, tenant_id: str | None, *, count: int) -> list[bytes]:
     name = topology.build_worker_consumer("default", "io", tenant_id)
     consumer = JetStreamConsumer(connection, stream=topology.COMMANDS, name=name)
-    deliveries = await consumer.fetch_batch(messages_max=8, wait_s=1)
+    await wait_for_pending(consumer, count, 0)
+    deliveries = await consumer.fetch_batch(messages_max=8, wait_s=PATIENCE_S)
     for delivery in deliveries:
         await delivery.ack()
     await consumer.close()
@@ -51,5 +54,5 @@ async def test_a_tenant_is_given_its_own_queues_while_others_go_on(tmp_path: Pat
             # What came before its queue was made waits for it.
             changed = await keep(connection, "acme")
             assert f"{topology.COMMANDS}/worker-default-io" not in changed
-            assert await taken(connection, "acme") == [b"2"]
-            assert await taken(connection, None) == [b"0", b"1"]
+            assert await taken(connection, "acme", count=1) == [b"2"]
+            assert await taken(connection, None, count=2) == [b"0", b"1"]

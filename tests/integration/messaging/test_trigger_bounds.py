@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 from nats.aio.client import Client
 from tests.support.api import PLAYBOOK, ApiWorld, beginning, ending
-from tests.support.bus import remove_streams
+from tests.support.bus import remove_streams, wait_for_pending
 from tests.support.polling import eventually
 from tests.support.servers import NatsServer
 
@@ -106,7 +106,7 @@ async def test_no_more_run_at_once_than_a_trigger_says_also_after_restarts(
                     await world.project(execution_id)
                     done.add(n)
                     assert await eventually(are_places_taken)
-            assert await consumer_of(bus).count_pending() == (0, 0)
+            await wait_for_pending(consumer_of(bus), 0, 0)
             assert await JetStreamDeadLetters(bus).count_letters() == 0
     assert sorted(asked(world)) == list(range(MESSAGES))
 
@@ -138,4 +138,4 @@ async def test_messages_of_another_trigger_start_while_those_of_a_full_one_wait(
                 return len(world.store.request_by_id) == 1 + 3
 
             assert await eventually(have_started)
-            assert await consumer_of(bus).count_pending() == (0, 99)
+            await wait_for_pending(consumer_of(bus), 0, 99)

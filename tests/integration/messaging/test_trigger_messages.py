@@ -5,8 +5,8 @@ import asyncio
 from msgspec import structs
 from nats.aio.client import Client
 from tests.support.api import PLAYBOOK, ApiWorld
-from tests.support.bus import declared, remove_streams
-from tests.support.polling import eventually
+from tests.support.bus import declared, remove_streams, wait_for_pending
+from tests.support.polling import PATIENCE_S
 from tests.support.servers import NatsServer
 
 from noetl_chassis.clock import SystemClock
@@ -70,18 +70,14 @@ async def test_each_message_starts_one_execution_whichever_planner_dies(nats: Na
 
             dead = JetStreamDeadLetters(bus)
             # One planner asks for the executions of its messages and dies before it settles them.
-            for delivery in await consumer().fetch_batch(messages_max=7, wait_s=1):
+            for delivery in await consumer().fetch_batch(messages_max=7, wait_s=PATIENCE_S):
                 await trigger_listener.start_from_message(services, delivery)
             stop = asyncio.Event()
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(2):
                     listener = TriggerListener(services, consumer=consumer(), dead_letters=dead)
                     tasks.create_task(listener.run_until_stopped(stop))
-
-                async def is_settled() -> bool:
-                    return await consumer().count_pending() == (0, 0)
-
-                await eventually(is_settled)
+                await wait_for_pending(consumer(), 0, 0)
                 stop.set()
             assert await dead.count_letters() == 0
     assert begun(world) == list(range(MESSAGES))
@@ -106,13 +102,9 @@ async def test_a_filter_judges_messages_of_a_real_stream(nats: NatsServer) -> No
             listener = TriggerListener(services, consumer=consumer, dead_letters=dead)
             taken = 0
             while taken < MESSAGES:
-                deliveries = await consumer.fetch_batch(messages_max=MESSAGES, wait_s=1)
+                deliveries = await consumer.fetch_batch(messages_max=MESSAGES, wait_s=PATIENCE_S)
                 taken += len(deliveries)
                 await listener.take_deliveries(deliveries)
-
-            async def is_settled() -> bool:
-                return await consumer.count_pending() == (0, 0)
-
-            await eventually(is_settled)
+            await wait_for_pending(consumer, 0, 0)
             assert await dead.count_letters() == 0
     assert begun(world) == list(range(15, MESSAGES))

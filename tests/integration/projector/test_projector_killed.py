@@ -28,7 +28,7 @@ from noetl_replay.lineage import LineageState, build_lineage_events
 from noetl_storage.postgres.database import Database
 
 POINTS = [point for point in Failpoint if point.startswith("projector.")]
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 WIPE = "truncate noetl.projection_position, noetl.projection_checkpoint, noetl.checkpoint"
 
 

@@ -33,7 +33,7 @@ from noetl_messaging.jetstream.connection import open_connection
 from noetl_messaging.jetstream.streams import JetStreamStreams
 from noetl_messaging.streams import topology
 
-STOP_S = 15.0
+STOP_S = 60.0
 
 
 @pytest.fixture
@@ -130,11 +130,16 @@ async def test_the_process_projects_and_ends_on_sigterm(
             assert process.poll() is None, "the projector ended by itself"
             return await harness.find_position(history) == len(history.envelopes)
 
-        await eventually(is_projected, timeout_s=30.0)
+        await eventually(is_projected)
         assert await harness.list_differences(history.envelopes) == []
-        thread = await asyncio.to_thread(read, f"http://127.0.0.1:{chosen['health']}/summary")
-        assert thread["projector"]["events"] == len(history.envelopes)
-        assert thread["projector"]["shards"] == list(range(16))
+
+        async def is_counted() -> bool:
+            url = f"http://127.0.0.1:{chosen['health']}/summary"
+            summary = (await asyncio.to_thread(read, url))["projector"]
+            assert summary["shards"] == list(range(16))
+            return bool(summary["events"] == len(history.envelopes))
+
+        await eventually(is_counted)
         process.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(process.wait, STOP_S) == 0
     finally:

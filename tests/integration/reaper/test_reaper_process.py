@@ -6,6 +6,7 @@ import secrets
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -58,7 +59,7 @@ from noetl_storage.postgres.ledger.retention import PostgresArchiveIndex
 from noetl_storage.postgres.registry.schedules import PostgresSchedules
 
 ACME, OPS = TenantId("acme"), OrganizationId("ops")
-WAITS = ConnectionTimeouts(connect_s=10, request_s=2)
+WAITS = ConnectionTimeouts(connect_s=30, request_s=30)
 FACT = Message(
     subject=subjects.build_ingest_subject(0, ACME, OPS), message_id="f", data=b'{"poison":1}'
 )
@@ -114,6 +115,11 @@ async def world(durable: PostgresServer, tmp_path: Path) -> AsyncIterator[World]
             )
 
 
+async def is_logged(world: World, text: str) -> bool:
+    """Tell whether a service of the world has logged something."""
+    return text in world.log.read_text()
+
+
 async def test_a_reaper_makes_the_streams_and_makes_them_again_after_a_wipe(world: World) -> None:
     async def is_accepted() -> bool:
         try:
@@ -127,7 +133,7 @@ async def test_a_reaper_makes_the_streams_and_makes_them_again_after_a_wipe(worl
         await asyncio.to_thread(reaper.wait_ready)
         assert await eventually(is_accepted)
         await asyncio.to_thread(world.nats.wipe)
-        assert await eventually(is_accepted, timeout_s=20)
+        assert await eventually(is_accepted)
         assert await asyncio.to_thread(reaper.stop) == 0
     assert "Traceback" not in world.log.read_text()
 
@@ -198,7 +204,7 @@ async def test_a_given_up_message_can_be_seen_and_sent_again_from_the_command_li
         async with open_connection(world.nats.url, name="test", waits=WAITS) as admin:
             planner = JetStreamConsumer(admin, stream=topology.INGEST, name="planner-0")
             await JetStreamPublisher(admin).publish_message(FACT)
-            (delivery,) = await planner.fetch_batch(messages_max=1, wait_s=5)
+            (delivery,) = await planner.fetch_batch(messages_max=1, wait_s=60)
             await JetStreamDeadLetters(admin).bury_delivery(
                 delivery, stream=topology.INGEST, consumer="planner-0", reason="not a fact batch"
             )
@@ -212,7 +218,7 @@ async def test_a_given_up_message_can_be_seen_and_sent_again_from_the_command_li
             assert "noetl.ingest.0.acme.ops" in shown
 
             assert "1 sent again" in await noetl("requeue", "--all", "--nats", world.nats.url)
-            (again,) = await planner.fetch_batch(messages_max=1, wait_s=5)
+            (again,) = await planner.fetch_batch(messages_max=1, wait_s=60)
             assert again.data == FACT.data
             assert "No dead letters" in await noetl("ls", "--nats", world.nats.url)
 
@@ -257,14 +263,14 @@ async def test_a_reaper_puts_sealed_payloads_aside_that_nothing_mentions(
 
     with service("reaper", environ, log=world.log) as reaper:
         await asyncio.to_thread(reaper.wait_ready)
-        assert await eventually(is_shelved, timeout_s=30)
+        assert await eventually(is_shelved)
+        assert await eventually(partial(is_logged, world, "payloads collected"))
         assert await asyncio.to_thread(reaper.stop) == 0
     assert where() == {
         garbage.sha256: "shelf",
         inner.sha256: "payloads",
         outer.sha256: "payloads",
     }
-    assert "payloads collected" in world.log.read_text()
     assert "AAAA" not in world.log.read_text()
 
 
@@ -324,6 +330,9 @@ async def test_a_reaper_lets_a_month_go_by_its_policy_and_nothing_that_is_held(
     async def is_archived() -> bool:
         return await statuses() == [UnitStatus.VERIFIED]
 
+    async def are_dropped() -> bool:
+        return await statuses() == [UnitStatus.DROPPED, UnitStatus.DROPPED]
+
     async def is_gone() -> bool:
         name = f"noetl.{retaining.PARTITION}"
         is_there = "select to_regclass($1) is not null"
@@ -344,17 +353,17 @@ async def test_a_reaper_lets_a_month_go_by_its_policy_and_nothing_that_is_held(
     with service("reaper", environ, log=world.log) as reaper:
         await asyncio.to_thread(reaper.wait_ready)
         # The others are safe in the archive, and wait: their month cannot go without the held one.
-        assert await eventually(is_archived, timeout_s=30)
+        assert await eventually(is_archived)
         assert await left() == whole
         await holds.release_hold(owner, execution_id=held, reason="closed", who="ann")
-        assert await eventually(is_gone, timeout_s=30)
+        assert await eventually(is_gone)
+        assert await eventually(are_dropped)
+        assert await eventually(partial(is_logged, world, "histories leave the ledger"))
         assert await asyncio.to_thread(reaper.stop) == 0
-    assert await statuses() == [UnitStatus.DROPPED, UnitStatus.DROPPED]
     async with open_payloads(url) as store:
         archive = ArchiveReader(PostgresArchiveIndex(world.database), store)
         reader = ArchivedReader(PostgresLedger(world.database), archive)
         assert [await retaining.replayed(reader, item) for item in (held, *others)] == before
-    assert "histories leave the ledger" in world.log.read_text()
 
 
 async def noetl_retention(*arguments: str) -> str:

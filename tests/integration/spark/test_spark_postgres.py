@@ -8,6 +8,7 @@ import asyncpg
 import pytest
 import pytest_asyncio
 from tests.support.calls import call_of
+from tests.support.polling import eventually
 from tests.support.servers import PostgresServer
 from tests.support.sparking import answered, spark_bench, spark_call, trusting
 from tests.support.typed_values import UUID, VALUES
@@ -146,8 +147,8 @@ def main(spark, inputs, params):
     call = spark_call(code=code, inputs=inputs, params={"dsn": dsn})
     assert await answered(trusting(worker), call) == [100] * 4
     assert await db.fetchval("select count(*) from moment") == 150
-    keepers = "select count(*) from pg_stat_activity where application_name = 'noetl-spark'"
-    assert await db.fetchval(keepers) == 0
+    nobody = "select count(*) = 0 from pg_stat_activity where application_name = 'noetl-spark'"
+    await eventually(lambda: db.fetchval(nobody))
 
 
 async def test_a_copy_adds_to_what_is_there_and_does_so_once(worker: Bench, db: Any) -> None:

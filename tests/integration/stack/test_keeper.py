@@ -24,7 +24,7 @@ from noetl_cli.stack.processes.process_spec import (
 )
 from noetl_cli.stack.supervision.process_keeper import ProcessKeeper
 
-PATIENCE_S = 20
+PATIENCE_S = 60
 STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True)\n"
 WAITS = "while True: time.sleep(1)"
 
@@ -54,7 +54,7 @@ def stand_in(place: StackHome, *argv: str, probe: CommandProbe | None = None) ->
         directory=place.root,
         probe=probe,
         stop_timeout_s=0.3,
-        ready_timeout_s=5.0,
+        ready_timeout_s=30.0,
     )
 
 
@@ -172,8 +172,8 @@ async def test_a_process_that_never_answers_is_reported(
     place: StackHome, board: StateBoard
 ) -> None:
     spec = stand_in(place, probe=CommandProbe(argv=("/bin/false",)))
-    async with kept(spec, place, board) as keeper:
-        with pytest.raises(StackError, match="did not answer for 5 s"):
+    async with kept(structs.replace(spec, ready_timeout_s=1.0), place, board) as keeper:
+        with pytest.raises(StackError, match="did not answer for 1 s"):
             await keeper.wait_ready()
 
 

@@ -75,7 +75,7 @@ async def test_a_server_that_never_comes_is_named_without_its_password() -> None
 async def test_a_hanging_server_is_given_up(tmp_path: Path) -> None:
     with postgres_server(tmp_path) as server:
         async with open_database(
-            server.admin_dsn(), must_be_durable=False, connections_max=1, statement_timeout_s=0.5
+            server.admin_dsn(), must_be_durable=False, connections_max=1, statement_timeout_s=2.0
         ) as database:
             backend = await database.get_value("select pg_backend_pid()")
             os.kill(backend, signal.SIGSTOP)

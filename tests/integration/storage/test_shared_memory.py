@@ -389,7 +389,7 @@ async def gone(pid: int) -> None:
     async def is_gone() -> bool:
         return segment_format._read_process_stat(pid) is None
 
-    await eventually(is_gone, timeout_s=30)
+    await eventually(is_gone)
 
 
 def left(folder: Path) -> set[str]:

@@ -11,6 +11,8 @@ from tests.support.scripted import Script, script
 from tests.support.servers import S3Server
 from tests.support.working import Bench, bench
 
+from noetl_worker.payloads import payload_retry
+
 
 @pytest.fixture
 async def worker() -> AsyncIterator[Bench]:
@@ -34,3 +36,9 @@ async def db(database: str) -> AsyncIterator[Any]:
 @pytest.fixture
 def bucket(s3: S3Server) -> S3Store:
     return open_bucket(s3)
+
+
+@pytest.fixture
+def _brief_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask a payload store again without waiting for seconds in between."""
+    monkeypatch.setattr(payload_retry, "_RETRY_BASE_S", 0.001)

@@ -217,6 +217,7 @@ async def test_a_bucket_is_reached_with_a_credential(worker: Bench, s3: S3Server
     assert inline.error.kind == "config"
 
 
+@pytest.mark.usefixtures("_brief_pauses")
 async def test_a_missing_payload_can_be_tried_again(worker: Bench) -> None:
     kept = await put(worker, data={"a": 1})
     await data_of(worker, "artifact", {"action": "delete", "result_ref": kept["ref"]})
@@ -237,6 +238,7 @@ async def test_damaged_bytes_are_not_handed_out(worker: Bench) -> None:
     assert "digest" in error.message
 
 
+@pytest.mark.usefixtures("_brief_pauses")
 async def test_references_of_others_lead_nowhere(worker: Bench) -> None:
     kept = await put(worker, data={"a": 1})
     other = site_of(organization_id=OrganizationId("east"))

@@ -138,7 +138,7 @@ async def test_a_timeout_stays_one_when_there_is_no_room_for_the_end(
     Full.renew()
     monkeypatch.setattr(pyarrow.parquet, "ParquetWriter", Full)
     given = {"source": {"type": "data", "data": ROWS * 10}, "target": TARGET, "chunk_size": 1}
-    found = await attempt(worker, "transfer", given, timeout_s=2 * OPEN_S)
+    found = await attempt(worker, "transfer", given, timeout_s=4 * OPEN_S)
     assert Full.begun.is_set()
     assert not Full.was_closed_meanwhile
     assert found.error is not None

@@ -519,6 +519,7 @@ async def test_parts_are_one_input(worker: Bench) -> None:
     assert [(row["_part"], row["n"]) for row in counts] == [(0, 2000), (1, 2000), (2, 1)]
 
 
+@pytest.mark.usefixtures("_brief_pauses")
 async def test_a_reference_to_nothing_can_be_tried_again(worker: Bench) -> None:
     given = {"kind": "result_ref", "ref": "noetl://execution/1/result/s/1", "sha256": "0" * 64}
     *_, done = await worker.run(

@@ -72,6 +72,7 @@ async def server() -> AsyncIterator[Script]:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("_brief_pauses")
 @pytest.mark.parametrize(
     ("kind", "base"),
     [

@@ -362,6 +362,7 @@ async def test_files_travel_as_multipart(worker: Bench, server: Script) -> None:
     ]
 
 
+@pytest.mark.usefixtures("_brief_pauses")
 async def test_a_reference_of_another_organization_names_nothing(
     worker: Bench, server: Script
 ) -> None:

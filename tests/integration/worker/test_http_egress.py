@@ -53,7 +53,7 @@ async def tool(names: Names, *allowed: str) -> AsyncIterator[HttpTool]:
 
 async def get(opened: HttpTool | Bench, url: str) -> Outcome:
     runner = opened.tools if isinstance(opened, Bench) else opened
-    return await runner.run(call_of("http", {"url": url}, timeout_s=3))
+    return await runner.run(call_of("http", {"url": url}, timeout_s=60))
 
 
 def kind_of(outcome: Outcome) -> str | None:

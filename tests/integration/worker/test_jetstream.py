@@ -30,7 +30,7 @@ from noetl_worker import wiring
 from noetl_worker.tool_factory import open_tools
 from noetl_worker.wiring import Adapters
 
-LEASE_S = 1.5
+LEASE_S = 3.0
 
 
 class Office(Struct, frozen=True, kw_only=True):
@@ -139,7 +139,7 @@ async def test_work_beyond_the_ack_wait_is_not_delivered_again(
     command = waiting(server)
     await office.send(command)
     await server.arrived.wait()
-    until = asyncio.get_running_loop().time() + 2.5 * LEASE_S
+    until = asyncio.get_running_loop().time() + 1.4 * LEASE_S
 
     async def is_later() -> bool:
         return asyncio.get_running_loop().time() > until

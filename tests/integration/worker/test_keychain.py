@@ -256,7 +256,7 @@ async def test_auto_renew_asks_again_when_a_token_has_expired(
     async def is_renewed() -> bool:
         return await used(renews=True) != "token-number-1"
 
-    await eventually(is_renewed, timeout_s=20)
+    await eventually(is_renewed)
     assert await used(renews=False) == "token-number-0"
 
 

@@ -106,7 +106,7 @@ async def attended(
     worker: Bench, delivery: Delivery, until: asyncio.Event, then: Callable[[], object]
 ) -> list[Fact]:
     """Attend to a delivery; once `until` is set, do `then`; return the facts."""
-    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(worker.lane.attend_delivery(delivery))
         await until.wait()
         done = then()
@@ -213,7 +213,7 @@ async def test_of_two_messages_of_what_runs_here_only_the_newer_is_left_to_settl
 async def test_without_confirmed_beats_the_work_stops_and_says_so(
     worker: Bench, server: Script
 ) -> None:
-    delivery = DeafDelivery(await taken(worker, waiting(server, lease_s=0.6)))
+    delivery = DeafDelivery(await taken(worker, waiting(server, lease_s=1.5)))
     facts = await attended(worker, delivery, server.arrived, lambda: None)
     kinds = [type(fact) for fact in facts if not isinstance(fact, CommandHeartbeat)]
     assert kinds == [CommandStarted, CommandLost]
@@ -224,7 +224,7 @@ async def test_without_confirmed_beats_the_work_stops_and_says_so(
 async def test_after_its_lease_nothing_is_tried_again(worker: Bench, server: Script) -> None:
     async def stand_still(_request: web.Request) -> web.StreamResponse:
         # The worker stands still, as a process that is stopped.
-        threading.Event().wait(0.8)
+        threading.Event().wait(1.7)
         return web.Response(status=503)
 
     server.answers(stand_still, says({"ok": True}))
@@ -235,7 +235,7 @@ async def test_after_its_lease_nothing_is_tried_again(worker: Bench, server: Scr
       url: "{server.url}"
       spec: {{policy: {{rules: [{{when: "{{{{ output.error.retryable }}}}", then: {{do: retry, attempts: 3, delay: 0}}}}]}}}}
 """
-    delivery = await taken(worker, command_of(step, lease_s=0.6, heartbeat_s=0.1))
+    delivery = await taken(worker, command_of(step, lease_s=1.5, heartbeat_s=0.1))
     facts = await attended(worker, delivery, server.arrived, lambda: None)
     assert isinstance(facts[-1], CommandLost)
     assert len(server.seen) == 1
@@ -244,11 +244,11 @@ async def test_after_its_lease_nothing_is_tried_again(worker: Bench, server: Scr
 async def test_confirmed_beats_keep_work_alive_beyond_its_lease(
     worker: Bench, server: Script
 ) -> None:
-    delivery = await taken(worker, waiting(server, lease_s=0.5))
+    delivery = await taken(worker, waiting(server, lease_s=1.5))
 
     async def then() -> None:
         loop = asyncio.get_running_loop()
-        until = loop.time() + 1.5
+        until = loop.time() + 2.0
 
         async def is_later() -> bool:
             return loop.time() > until
@@ -388,7 +388,7 @@ async def test_a_worker_takes_turns_until_it_is_told_to_stop(worker: Bench, serv
         return sum(isinstance(fact, CommandCompleted) for fact in facts) == 6
 
     pulse = LoopHealth("commands", stale_s=30, clock=SystemClock())
-    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(service.run(stop=stop, loop_health=pulse, drain_s=0.2))
         await server.arrived.wait()
         await eventually(all_but_one_ended)

@@ -118,7 +118,7 @@ resolver_preload: {{
 async def put(worker: Bench, fields: dict[str, Any]) -> Outcome:
     await worker.put_credential("bus", fields, kind="nats")
     given = {"operation": "kv_put", "bucket": "b", "key": "k"}
-    return await worker.tools.run(call_of("nats", given, auth="bus", value="there", timeout_s=10))
+    return await worker.tools.run(call_of("nats", given, auth="bus", value="there", timeout_s=60))
 
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n"])

@@ -45,7 +45,7 @@ async def stream(nats: NatsServer) -> AsyncIterator[str]:
 
 async def run(worker: Bench, operation: str, *, auth: Any = "bus", **fields: Any) -> Outcome:
     given = {"operation": operation, **fields}
-    return await worker.tools.run(call_of("nats", given, auth=auth, timeout_s=10))
+    return await worker.tools.run(call_of("nats", given, auth=auth, timeout_s=60))
 
 
 async def data(worker: Bench, operation: str, **fields: Any) -> dict[str, Any]:
@@ -293,7 +293,7 @@ async def test_what_the_server_forbids_is_an_auth_error(
     worker: Bench, bucket: str, nats: NatsServer
 ) -> None:
     await worker.put_credential("low", {"url": nats.url_for("worker")}, kind="nats")
-    call = call_of("nats", {"operation": "kv_keys", "bucket": bucket}, auth="low", timeout_s=2)
+    call = call_of("nats", {"operation": "kv_keys", "bucket": bucket}, auth="low", timeout_s=60)
     assert kind_of(await worker.tools.run(call)) == "auth"
 
 

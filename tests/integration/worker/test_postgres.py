@@ -308,7 +308,7 @@ async def test_no_more_connections_are_opened_than_allowed(worker: Bench, databa
         " where application_name = 'noetl-worker' and datname = current_database()"
     )
     await observer.close()
-    assert count == 2
+    assert 1 <= count <= 2
 
 
 async def test_a_syntax_error_has_its_code(worker: Bench) -> None:
@@ -535,7 +535,10 @@ async def test_a_task_may_have_a_pool_of_its_own_size(worker: Bench, database: s
 
 async def test_a_task_waits_for_a_connection_as_long_as_it_wants(worker: Bench) -> None:
     hints = {"name": "narrow", "max_size": 1, "timeout": 0.1}
-    holding = asyncio.ensure_future(run(worker, "select pg_sleep(60)", pool=hints))
+    # It waits longer: its connection is yet to be made.
+    holding = asyncio.ensure_future(
+        run(worker, "select pg_sleep(60)", pool={**hints, "timeout": 60})
+    )
     pool = await worker.tools.postgres.get_pool("db", site(), PoolHints(name="narrow", size_max=1))
 
     async def is_held() -> bool:

@@ -73,7 +73,7 @@ class Rows:
 
 async def outcome_of(worker: Bench, query: str, **about: Any) -> Outcome:
     fields = {"query": query, **about.pop("fields", {})}
-    call = call_of("postgres", fields, auth="db", timeout_s=30)
+    call = call_of("postgres", fields, auth="db", timeout_s=60)
     return await worker.tools.run(structs.replace(call, **about))
 
 

@@ -59,5 +59,5 @@ async def test_all_processes_of_tasks_end_when_their_worker_is_killed(
     async def are_gone() -> bool:
         return not any(is_running(process) for process in family)
 
-    await eventually(are_gone, timeout_s=30)
+    await eventually(are_gone)
     assert not list_running(nap)

@@ -24,8 +24,8 @@ from noetl_messaging.streams import topology
 from noetl_messaging.streams.errors import MessagingUnavailable
 
 RATE, BURST, CALLS = 20, 4, 40
-# A call that was let go may arrive late, and make its successors arrive closer to it.
-LATE_S = 0.5
+# The clock of the limit may run a little ahead of the one of the test.
+CLOCKS_S = 0.05
 
 
 class Flaky(MemoryRegisters):
@@ -92,6 +92,7 @@ async def test_two_workers_together_keep_to_the_rate(nats: NatsServer, server: S
             bench(JetStreamRegisters(connection)) as first,
             bench(JetStreamRegisters(two)) as second,
         ):
+            began_at = time.monotonic()
             await asyncio.gather(
                 *[
                     calls(worker, [limited(server, limit) for _ in range(CALLS // 2)])
@@ -101,17 +102,16 @@ async def test_two_workers_together_keep_to_the_rate(nats: NatsServer, server: S
             facts = await first.facts() + await second.facts()
     assert len([fact for fact in facts if isinstance(fact, CommandCompleted)]) == CALLS
     assert len(arrived) == CALLS
-    for begin in range(CALLS):
-        for end in range(begin, CALLS):
-            window_s = arrived[end] - arrived[begin] + LATE_S
-            assert end - begin + 1 <= window_s * RATE + BURST
+    # From the beginning on: a call that arrives late is closer to its successors.
+    for count, arrived_at in enumerate(arrived, start=1):
+        assert count <= (arrived_at - began_at + CLOCKS_S) * RATE + BURST
 
 
 async def test_waiting_is_not_part_of_the_timeout(server: Script) -> None:
-    limit = "{key: slow, rate: 1, per: 2s}"
+    limit = "{key: slow, rate: 1, per: 4s}"
     step = f"""
   - step: call
-    tool: {{kind: http, url: "{server.url}", timeout: 1.5, spec: {{rate_limit: {limit}}}}}
+    tool: {{kind: http, url: "{server.url}", timeout: 3.5, spec: {{rate_limit: {limit}}}}}
 """
     async with bench() as worker:
         await calls(worker, [command_of(step), command_of(step)])
@@ -141,7 +141,7 @@ async def test_a_call_that_waits_can_be_stopped(server: Script) -> None:
         while not any(queue.tickets for queue in pacer._queues.values()):  # noqa: ASYNC110 - the queue sets no event
             await asyncio.sleep(0.01)
         worker.lane.release_commands()
-        await asyncio.wait_for(attending, 10)
+        await asyncio.wait_for(attending, 60)
         assert not any(queue.tickets for queue in pacer._queues.values())
     assert len(server.seen) == 1
 

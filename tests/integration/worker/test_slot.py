@@ -561,7 +561,7 @@ async def test_a_lost_lease_leaves_no_effect_behind(
         wait = f'{{name: get, kind: http, url: "{server.url}"}}'
         await worker.send(slot_of(loop_of(COUNT, wait), frame={"transaction": True}))
         (delivery,) = await worker.commands.fetch_batch(messages_max=1, wait_s=1)
-        async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             group.create_task(worker.lane.attend_delivery(delivery))
             await server.arrived.wait()
             worker.lane.release_commands()

@@ -35,7 +35,7 @@ from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.pipeline import chunk_emitter
 from noetl_worker.pipeline.chunk_emitter import ChunkEmitter
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture

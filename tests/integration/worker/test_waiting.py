@@ -27,7 +27,7 @@ from noetl_worker.tools.calls.work_folder import WorkFolder
 from noetl_worker.tools.postgres.effects import open_effects
 
 # Longer than anything here takes, and shorter than a test may.
-LATE_S = 10
+LATE_S = 60
 
 
 @pytest.fixture

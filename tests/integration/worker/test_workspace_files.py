@@ -137,9 +137,14 @@ async def test_files_come_from_their_steps_content() -> None:
         assert await run_code(other, "return open('a/b').read()") == "deep"
 
 
-async def test_a_file_in_the_place_of_another_tasks_folder_is_a_conflict() -> None:
-    slow = "import time; open('a', 'w').write('x'); open('begun', 'w'); time.sleep(1.5); return 1"
-    async with two_workers() as (item, other):
+async def test_a_file_in_the_place_of_another_tasks_folder_is_a_conflict(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    slow = (
+        "import os, time; open('a', 'w').write('x'); open('begun', 'w')\n"
+        f"while not os.path.exists({str(go)!r}): time.sleep(0.01)\n"
+        "return 1"
+    )
+    async with two_workers(task_folders=(str(tmp_path),)) as (item, other):
         python = item.tools.python
         waiting = asyncio.create_task(
             attempt(item, "python", {"code": slow}, at=site_of(step="slow"))
@@ -150,6 +155,7 @@ async def test_a_file_in_the_place_of_another_tasks_folder_is_a_conflict() -> No
 
         await eventually(has_begun)
         await run_code(other, "import os; os.mkdir('a'); open('a/b', 'w'); return 1", name="quick")
+        go.touch()
         refused = await waiting
         assert refused.error is not None
         assert refused.error.kind == "file_conflict"
@@ -276,7 +282,7 @@ async def test_a_publication_that_is_broken_off_changes_nothing(
         away = Away(monkeypatch, method, at=1 if method == "put_named" else 2)
         away.is_hanging = is_cancelled
         running = asyncio.create_task(attempt(item, "python", {"code": WRITE}, visit=1))
-        await asyncio.wait_for(away.reached.wait(), 30)
+        await asyncio.wait_for(away.reached.wait(), 60)
         if is_cancelled:
             running.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -295,5 +295,5 @@ async def test_a_stream_ends_with_the_access_of_who_follows(
             listed = (await shop.ask(root, "GET", "/api/roles")).json()["bindings"]
             (binding,) = [item for item in listed if item["subject"] == "eve"]
             await shop.ask(root, "DELETE", f"/api/roles/{binding['binding_id']}")
-        answer = await asyncio.wait_for(following, timeout=20)
+        answer = await asyncio.wait_for(following, timeout=60)
         assert "event: end" not in answer.text

@@ -141,7 +141,9 @@ def _open_client(store: S3Server, access_key: str, secret_key: str) -> Any:
     )
 
 
-def test_a_broker_tells_of_itself_only_to_its_monitor(broker: NatsServer) -> None:
+def test_a_broker_tells_of_itself_only_to_its_monitor(
+    broker: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     configuration = (broker.server.directory / "nats.conf").read_text()
     assert "\nhttp" not in configuration
     health = nats_requests.request_health(broker.monitor_url)
@@ -150,6 +152,8 @@ def test_a_broker_tells_of_itself_only_to_its_monitor(broker: NatsServer) -> Non
     report = nats_requests.request_report(broker.monitor_url, nats_requests.VARIABLES)
     assert report is not None
     assert report.data["jetstream"]["config"]["store_dir"]
+    # Who may not ask gets no answer: a while is long enough to see that.
+    monkeypatch.setattr(nats_requests, "_TIMEOUT_S", 1.0)
     for user in ("worker", "planner", "admin"):
         assert nats_requests.request_report(broker.url_for(user), nats_requests.HEALTH) is None
 

@@ -195,7 +195,7 @@ def keep_credentials(stack: Stack, s3: S3Server) -> None:
     """Keep the credentials of the bucket and of the target database."""
     running.keep(stack, "pg_target", stack.url("target"))
     body = {"name": "lake", "type": "s3", "data": account_of(s3)}
-    http.post(f"{stack.url('api')}/api/credentials", json=body, timeout=10).raise_for_status()
+    http.post(f"{stack.url('api')}/api/credentials", json=body, timeout=60).raise_for_status()
 
 
 def list_differences(pipeline: Pipeline, wanted: Mapping[str, pa.Table]) -> list[str]:

@@ -222,6 +222,6 @@ async def test_a_drained_planner_ends_its_streams() -> None:
     execution_id = await a_run(world, has_ended=False)
     services = world.services()
     follower = LogFollower(LogChunks(services, execution_id), services)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for _ in follower.read_chunks():
             world.stop.set()

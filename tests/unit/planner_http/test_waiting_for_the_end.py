@@ -72,7 +72,7 @@ async def test_who_waits_is_answered_with_the_end(api: httpx.AsyncClient, world:
     assert again.json()["end"] == answer.json()["end"]
     # Of a history that is gone nothing is waited for.
     world.forget_history(execution_id)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         gone = await api.post("/api/execute", json=ASKED, headers=headers)
     assert (gone.status_code, gone.json()["status"]) == (202, "COMPLETED")
 
@@ -136,14 +136,14 @@ async def test_a_planner_that_ends_keeps_nobody_waiting(
     waiting = asyncio.create_task(api.post("/api/execute", json=ASKED, headers=LONG))
     await asked_for(world)
     world.stop.set()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         assert (await waiting).status_code == 202
 
 
 async def test_with_too_many_clients_nobody_waits(world: ApiWorld) -> None:
     async with serve(world, follower_limits=FollowerLimits(all=0)) as api:
         await register(api)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             answer = await api.post("/api/execute", json=ASKED, headers=LONG)
         assert answer.status_code == 202
 

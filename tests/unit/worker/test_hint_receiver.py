@@ -31,7 +31,7 @@ async def test_hints_after_an_interruption_are_received() -> None:
         receiver = asyncio.create_task(
             receive_hints(subject.subscribe, received.put_nowait, subject="s.hints", retry_s=0)
         )
-        hints = [await asyncio.wait_for(received.get(), 5) for _ in range(2)]
+        hints = [await asyncio.wait_for(received.get(), 60) for _ in range(2)]
         receiver.cancel()
         with pytest.raises(asyncio.CancelledError):
             await receiver

@@ -23,7 +23,7 @@ class Work:
 
     def __call__(self) -> str:
         self.begun.set()
-        assert self.may_end.wait(10)
+        assert self.may_end.wait(60)
         self.has_ended.set()
         if self._problem is not None:
             raise self._problem
@@ -95,7 +95,7 @@ async def test_what_work_waits_for_is_interrupted_while_it_waits() -> None:
     def wait_long(sign: StopSign) -> None:
         with sign.interrupt_by(interrupted.set):
             begun.set()
-            found.append(interrupted.wait(10))
+            found.append(interrupted.wait(60))
         interrupted.clear()
         sign.raise_sign()
         found.append(interrupted.is_set())

@@ -140,7 +140,7 @@ async def test_lanes_without_work_keep_no_room_from_the_others(
     broker: MemoryBroker, eager: Intake
 ) -> None:
     """However little room there is: what two empty lanes may bring leaves the rest of it."""
-    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         for turn, sent in enumerate([1, 8, 8]):
             await send(broker, NORMAL, *(f"{turn}-{i}" for i in range(sent)))
             deliveries = await eager.fetch_deliveries(group, free=64, messages_max=8, wait_s=2.0)
@@ -153,7 +153,7 @@ async def test_lanes_without_work_keep_no_room_from_the_others(
 async def test_room_that_becomes_free_is_filled_at_once(
     broker: MemoryBroker, eager: Intake
 ) -> None:
-    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         # With room for one, the most urgent lane is waited for; the others are not heard of.
         fetching = group.create_task(
             eager.fetch_deliveries(group, free=1, messages_max=8, wait_s=20.0)

@@ -227,7 +227,7 @@ async def test_a_frame_that_ended_is_told_before_its_wave_is_over() -> None:
         jobs.gate.clear()
         slow = asyncio.ensure_future(waves.run_command_frame(frame(1)))
         first = asyncio.ensure_future(waves.run_command_frame(frame(0)))
-        done, _ = await asyncio.wait([slow, first], return_when=asyncio.FIRST_COMPLETED, timeout=10)
+        done, _ = await asyncio.wait([slow, first], return_when=asyncio.FIRST_COMPLETED, timeout=60)
         assert len(done) == 1
         jobs.gate.set()
         await asyncio.gather(slow, first)
