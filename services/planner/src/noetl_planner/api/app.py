@@ -34,6 +34,7 @@ from noetl_planner.api.executions import (
     executions,
     forks,
     input_files,
+    moment_stream,
     moments,
     reruns,
     run_differences,
