@@ -97,16 +97,18 @@ def _measure_bounds(folder: Path, size: Size) -> dict[str, Any]:
     folder.mkdir()
     found = {}
     load_before = telling.load()
-    with running_stack(folder / "stack", "--workers", str(WORKERS)) as stack:
-        with _open_client(stack, stack.url("api")) as quiet:
-            _register(quiet, ONE)
-            _run(quiet)
-            alone = _told([_run(quiet) for _ in range(size.small)])
-            for count in BURNERS:
-                with _burn_processors(count):
-                    beside = _told([_run(quiet) for _ in range(size.small)])
-                load = [load_before, telling.load()]
-                found[f"burning{count}"] = {"alone": alone, "beside": beside, "load": load}
+    with (
+        running_stack(folder / "stack", "--workers", str(WORKERS)) as stack,
+        _open_client(stack, stack.url("api")) as quiet,
+    ):
+        _register(quiet, ONE)
+        _run(quiet)
+        alone = _told([_run(quiet) for _ in range(size.small)])
+        for count in BURNERS:
+            with _burn_processors(count):
+                beside = _told([_run(quiet) for _ in range(size.small)])
+            load = [load_before, telling.load()]
+            found[f"burning{count}"] = {"alone": alone, "beside": beside, "load": load}
     console.print(found)
     return found
 
@@ -115,7 +117,7 @@ def _measure_bounds(folder: Path, size: Size) -> dict[str, Any]:
 def _burn_processors(count: int) -> Iterator[None]:
     """Run so many processes that compute without a pause while the block runs."""
     burners = [
-        subprocess.Popen([sys.executable, "-c", "while True: pass"])  # noqa: S603 - our own program
+        subprocess.Popen([sys.executable, "-c", "while True: pass"])
         for _ in range(count)
     ]
     try:

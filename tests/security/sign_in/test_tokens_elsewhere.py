@@ -1,4 +1,4 @@
-"""A person's token of the provider that two installations share opens at each what roles there say."""
+"""A token of the provider that two installations share opens at each what roles there say."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -35,9 +35,7 @@ class OwnInstallation(Struct, frozen=True, kw_only=True):
 
 
 @asynccontextmanager
-async def open_own(
-    provider: IdentityProvider, **changes: object
-) -> AsyncIterator[OwnInstallation]:
+async def open_own(provider: IdentityProvider, **changes: object) -> AsyncIterator[OwnInstallation]:
     async with a_silent_site(provider, ACME_URL, **changes) as site:
         services = site.world.services(
             sign_in=site.sign_in,
@@ -54,9 +52,7 @@ async def open_own(
 
 async def call_shared(site: Site, token: str) -> httpx.Response:
     async with httpx.AsyncClient(base_url=site.url) as client:
-        return await client.get(
-            "/api/executions", headers={"Authorization": f"Bearer {token}"}
-        )
+        return await client.get("/api/executions", headers={"Authorization": f"Bearer {token}"})
 
 
 @pytest.mark.parametrize("kind", [SubjectKind.PERSON, SubjectKind.GROUP])

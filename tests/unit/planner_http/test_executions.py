@@ -237,7 +237,7 @@ async def test_events_are_searched_for_by_what_a_list_shows(
     assert await find(text="STEP.") == (["step.enter", "step.exit"], 4, False)
     assert await find(text="step.", limit=1) == (["step.enter"], 2, True)
     assert await find(text="step.", limit=1, after=2) == (["step.exit"], 3, True)
-    assert await find(text="start", after=3) == ([], 4, False)
+    assert await find(text="enter", after=3) == ([], 4, False)
     assert await find(text="completed", limit=1000) == (
         ["step.exit", "playbook.completed"],
         4,

@@ -40,9 +40,7 @@ async def world() -> ApiWorld:
 
 
 def guard(world: ApiWorld, **changes: Any) -> ApiServices:
-    authenticator = Authenticator(
-        world.identities, SystemClock(), owner_digest=digest_token(TOKEN)
-    )
+    authenticator = Authenticator(world.identities, SystemClock(), owner_digest=digest_token(TOKEN))
     return world.services(authenticator=authenticator, **changes)
 
 

@@ -177,6 +177,7 @@ API_ROUTES: tuple[ControllerRouterHandler, ...] = (
     *event_stream.ROUTES,
     *step_runs.ROUTES,
     *moments.ROUTES,
+    *moment_stream.ROUTES,
     *run_differences.ROUTES,
     *playbooks.ROUTES,
     *playbook_folders.ROUTES,

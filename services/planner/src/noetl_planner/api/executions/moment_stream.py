@@ -1,4 +1,4 @@
-"""Server-sent events of a run as it is: its moment whenever it has changed, and its tasks' progress.
+"""Server-sent events of a run as it is: its moment when it has changed, and progress of its tasks.
 
 However many clients watch a run, it is looked at, built and encoded once a turn.
 """
