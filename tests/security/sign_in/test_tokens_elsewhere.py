@@ -16,10 +16,10 @@ from noetl_planner.api.app import create_app
 from noetl_planner.identity.authenticator import Authenticator
 from noetl_planner.identity.served_tenants import ServedTenants
 
-ACME, OPS = TenantId("acme"), OrganizationId("default")
-ACME_AUDIENCE = "https://acme.example.org/api"
+GLOBEX, OPS = TenantId("globex"), OrganizationId("default")
+GLOBEX_AUDIENCE = "https://globex.example.org/api"
 # Nobody is sent there: tokens are brought in headers.
-ACME_URL = "http://127.0.0.1:1"
+GLOBEX_URL = "http://127.0.0.1:1"
 
 
 class OwnInstallation(Struct, frozen=True, kw_only=True):
@@ -36,17 +36,17 @@ class OwnInstallation(Struct, frozen=True, kw_only=True):
 
 @asynccontextmanager
 async def open_own(provider: IdentityProvider, **changes: object) -> AsyncIterator[OwnInstallation]:
-    async with a_silent_site(provider, ACME_URL, **changes) as site:
+    async with a_silent_site(provider, GLOBEX_URL, **changes) as site:
         services = site.world.services(
             sign_in=site.sign_in,
             clock=site.clock,
             authenticator=Authenticator(site.world.identities, site.clock, sign_in=site.sign_in),
-            tenant_id=ACME,
+            tenant_id=GLOBEX,
             organization_id=OPS,
-            served_tenants=ServedTenants(only=ACME),
+            served_tenants=ServedTenants(only=GLOBEX),
         )
         transport = httpx.ASGITransport(app=create_app(services))
-        async with httpx.AsyncClient(transport=transport, base_url=ACME_URL) as client:
+        async with httpx.AsyncClient(transport=transport, base_url=GLOBEX_URL) as client:
             yield OwnInstallation(site=site, client=client)
 
 
@@ -79,7 +79,7 @@ async def test_a_role_of_the_own_installation_opens_that_tenant_alone(
         site.world.store.role_bindings.pop(binding_id)
     token = provider.forge(sub="ann", groups=[])
     async with open_own(provider) as own:
-        await give_role(own.site, "ann", "viewer", tenant_id=ACME, organization_id=OPS)
+        await give_role(own.site, "ann", "viewer", tenant_id=GLOBEX, organization_id=OPS)
         assert (await own.call(token)).status_code == HTTPStatus.OK
         answer = await call_shared(site, token)
     assert (answer.status_code, answer.json()["code"]) == (HTTPStatus.FORBIDDEN, "no_role")
@@ -90,18 +90,18 @@ async def test_a_token_for_another_installation_is_none_here(
 ) -> None:
     """With an audience and clients of its own an installation takes no token of the other's."""
     own_names = {
-        "oidc_audiences": (ACME_AUDIENCE,),
-        "oidc_client_id": "acme-web",
-        "oidc_cli_client_id": "acme-cli",
+        "oidc_audiences": (GLOBEX_AUDIENCE,),
+        "oidc_client_id": "globex-web",
+        "oidc_cli_client_id": "globex-cli",
     }
     async with open_own(provider, **own_names) as own:
-        await give_role(own.site, "ann", "viewer", tenant_id=ACME, organization_id=OPS)
+        await give_role(own.site, "ann", "viewer", tenant_id=GLOBEX, organization_id=OPS)
         for audience in (CLI, site.sign_in.config.audiences[0]):
             token = provider.forge(sub="ann", groups=[], aud=audience)
             answer = await own.call(token)
             assert answer.status_code == HTTPStatus.UNAUTHORIZED, answer.text
             assert answer.json()["code"] == "token_audience"
-        token = provider.forge(sub="ann", groups=[], aud=ACME_AUDIENCE)
+        token = provider.forge(sub="ann", groups=[], aud=GLOBEX_AUDIENCE)
         assert (await own.call(token)).status_code == HTTPStatus.OK
         answer = await call_shared(site, token)
         assert answer.json()["code"] == "token_audience"
@@ -115,6 +115,6 @@ async def test_a_session_at_one_installation_is_none_at_the_other(
     cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in browser.client.cookies.jar)
     assert cookies
     async with open_own(provider) as own:
-        await give_role(own.site, "ann", "viewer", tenant_id=ACME, organization_id=OPS)
+        await give_role(own.site, "ann", "viewer", tenant_id=GLOBEX, organization_id=OPS)
         answer = await own.client.get("/api/executions", headers={"Cookie": cookies})
     assert answer.status_code == HTTPStatus.UNAUTHORIZED
