@@ -116,10 +116,7 @@ def _measure_bounds(folder: Path, size: Size) -> dict[str, Any]:
 @contextmanager
 def _burn_processors(count: int) -> Iterator[None]:
     """Run so many processes that compute without a pause while the block runs."""
-    burners = [
-        subprocess.Popen([sys.executable, "-c", "while True: pass"])
-        for _ in range(count)
-    ]
+    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
     finally:

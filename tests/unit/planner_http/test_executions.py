@@ -16,7 +16,7 @@ from noetl_contracts.json_values import DEPTH_MAX
 from noetl_contracts.requests import facts
 from noetl_contracts.requests.facts import CancelRequested, ExecutionRequested
 from noetl_planner.api.app import create_app
-from noetl_planner.api.executions import event_search
+from noetl_planner.api.lookup import event_search
 
 Api = AsyncTestClient[Litestar]
 

@@ -19,13 +19,13 @@ from msgspec import Meta, Struct
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger.envelope import CORRELATION_CHARACTERS_MAX, is_correlation
 from noetl_contracts.status import ExecutionStatus
-from noetl_planner.api.executions import control_requests, event_search, start_requests
+from noetl_planner.api.executions import control_requests, start_requests
 from noetl_planner.api.executions.fast_path import PREFER_LENGTH_MAX, FastPath
 from noetl_planner.api.executions.start_requests import KEY_LENGTH_MAX, ExecuteBody
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import AnyRequest
 from noetl_planner.api.http.services import Services
-from noetl_planner.api.lookup import execution_lookup, hidden_values, views
+from noetl_planner.api.lookup import event_search, execution_lookup, hidden_values, views
 from noetl_planner.api.lookup.views import EventView, Row, StageView, StatusView, Summary
 from noetl_planner.api.pools import pool_waits, store_waits
 
