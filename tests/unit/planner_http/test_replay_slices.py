@@ -14,8 +14,8 @@ from tests.support.storage import ORGANIZATION, TENANT, an_execution
 from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId
 from noetl_planner.api.app import create_app
-from noetl_planner.api.history import history_replay, live_rows
-from noetl_planner.api.lookup import fold_slices
+from noetl_planner.api.history import history_replay
+from noetl_planner.api.lookup import fold_slices, live_rows
 from noetl_planner.moments import replay_folds
 from noetl_planner.moments.replay_folds import ReplayFold, ReplayFolds, build_fold_report
 from noetl_replay import rows

@@ -17,12 +17,12 @@ from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger.records import HistoryHead
 from noetl_contracts.ledger.stored_event import StoredEvent
 from noetl_contracts.payloads import PayloadRef
-from noetl_planner.api.history import cuts, live_rows
+from noetl_planner.api.history import cuts
 from noetl_planner.api.history.cuts import History, HistoryCut, Version
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices, Services
-from noetl_planner.api.lookup import fold_slices, replay_slices
+from noetl_planner.api.lookup import fold_slices, live_rows, replay_slices
 from noetl_planner.moments import replay_folds
 from noetl_planner.moments.replay_folds import EncodedSurfaces, ReplayFold, build_fold_report
 from noetl_replay import comparison, payload_references, rows
