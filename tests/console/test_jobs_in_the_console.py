@@ -1,22 +1,38 @@
 """What people come for, by mouse and by keyboard alone, in a real browser on a real stack."""
 
 import re
+from functools import partial
 from pathlib import Path
 
 from playwright.sync_api import Page, expect
 from tests.console.conftest import (
     HOSTILE,
     OpenPage,
+    a_playbook,
     find_address,
+    is_over,
     read_status,
     sign_in_address,
     type_noetl,
 )
 from tests.support.asking import http
+from tests.support.polling import PATIENCE_S
 from tests.support.servers import wait_until
 from tests.support.stack import Stack
 
 Runs = dict[str, str]
+# Six frames of two rows each.
+FRAMED = a_playbook(
+    "framed",
+    """\
+    - step: each
+      loop:
+        in: "{{ range(12) }}"
+        iterator: row
+        spec: {mode: chunked, chunk_size: 2}
+      tool: {kind: noop, result: "{{ iter.row }}"}
+    """,
+)
 
 
 def test_open_signs_in_once_and_leaves_no_code_behind(
@@ -199,6 +215,39 @@ def test_a_playbook_is_written_checked_and_run_as_a_draft(open_page: OpenPage) -
     expect(page.locator(".badge").first).to_have_text("completed")
     page.get_by_role("link", name="Context").click()
     expect(page.get_by_role("region", name="Inputs as JSON")).to_contain_text("Ann")
+    # What ran is nowhere in the catalog: the run leads to its text, which can be registered.
+    page.get_by_role("link", name="demo/greeting", exact=True).click()
+    expect(page.get_by_label("Text of the playbook")).to_contain_text("# changed")
+    expect(page.get_by_label("Version")).to_contain_text("draft")
+    expect(page.get_by_role("button", name="Register")).to_be_enabled()
+
+
+def test_the_frames_of_a_part_of_a_strip_are_shown_by_keyboard_and_by_mouse(
+    open_page: OpenPage, stack: Stack
+) -> None:
+    api = stack.url("api")
+    registered = http.post(f"{api}/api/catalog/register", json={"content": FRAMED})
+    assert registered.is_success, registered.text
+    run = stack.execute("demo/framed", key="framed")
+    wait_until(partial(is_over, api, run), timeout_s=PATIENCE_S, what="it ends")
+    page = open_page().open(f"runs/{run}")
+    strip = page.get_by_role("img", name="6 frames of each")
+    strip.focus()
+    for key in ("ArrowRight", "ArrowRight", "Enter"):
+        page.keyboard.press(key)
+    frames = page.get_by_role("region", name="Frames of each", exact=True)
+    expect(frames).to_contain_text("Frames 2 to 2")
+    row = frames.locator("tbody tr")
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text("completed")
+    row.get_by_role("button").click()
+    expect(frames.get_by_role("region", name="Frame ")).to_contain_text('"row_count": 2')
+    strip.focus()
+    page.keyboard.press("Escape")
+    expect(frames).to_have_count(0)
+    strip.click()
+    frames.get_by_role("button", name="Close the frames of each").click()
+    expect(frames).to_have_count(0)
 
 
 def test_texts_from_outside_are_shown_and_never_run(open_page: OpenPage, runs: Runs) -> None:

@@ -139,8 +139,10 @@ def _tenants(one: dict[str, Any]) -> str:
         "together": "nobody named: one queue for all",
         "shares": "both named in `NOETL_*_TENANTS`",
         "bounded": f"and the other has a quota of {one.get('running_max')} running",
+        "burning1": "no other tenant, but a process that only computes",
+        "burning2": "two such processes",
     }
-    # Earlier runs had no quota.
+    # Earlier runs had no quota, and nothing that only computes.
     rows = [
         (about, *_compare_ways(one[way]), _show_load(one[way], one["machine"]))
         for way, about in ways.items()

@@ -34,6 +34,8 @@ PATIENCE_S = 3_600.0
 READY_S = 120.0
 # A quota under which the noisy tenant leaves a processor to the others.
 BOUNDED_RUNNING = 2
+# Processes that only compute, beside which the quiet tenant is measured, too.
+BURNERS = (1, 2)
 # Sooner than the refusal says: a tenant that floods does not wait for long.
 REFUSED_WAIT_S = 0.5
 SHARES = [
@@ -83,7 +85,44 @@ def run(folder: Path, size: Size) -> dict[str, Any]:
         "shares": _measured(folder / "shares", size, SHARES),
         "bounded": _measured(folder / "bounded", size, SHARES, running_max=BOUNDED_RUNNING),
         "running_max": BOUNDED_RUNNING,
+        **_measure_bounds(folder / "bounds", size),
     }
+
+
+def _measure_bounds(folder: Path, size: Size) -> dict[str, Any]:
+    """Measure the quiet tenant beside processes that only compute, by how many there are.
+
+    No way of sharing gets below what one of them costs where it takes half of the processors.
+    """
+    folder.mkdir()
+    found = {}
+    load_before = telling.load()
+    with (
+        running_stack(folder / "stack", "--workers", str(WORKERS)) as stack,
+        _open_client(stack, stack.url("api")) as quiet,
+    ):
+        _register(quiet, ONE)
+        _run(quiet)
+        alone = _told([_run(quiet) for _ in range(size.small)])
+        for count in BURNERS:
+            with _burn_processors(count):
+                beside = _told([_run(quiet) for _ in range(size.small)])
+            load = [load_before, telling.load()]
+            found[f"burning{count}"] = {"alone": alone, "beside": beside, "load": load}
+    console.print(found)
+    return found
+
+
+@contextmanager
+def _burn_processors(count: int) -> Iterator[None]:
+    """Run so many processes that compute without a pause while the block runs."""
+    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
 
 
 def _measured(

@@ -261,6 +261,9 @@ WALKS: dict[str, Walk] = {
         "/api/executions/{execution_id}/logs/stream"
     ),
     "/api/executions/{execution_id}/moment": _each("/api/executions/{execution_id}/moment"),
+    "/api/executions/{execution_id}/moment/stream": _each(
+        "/api/executions/{execution_id}/moment/stream"
+    ),
     "/api/executions/{execution_id}/difference": _difference,
     "/api/executions/{execution_id}/checks": _each("/api/executions/{execution_id}/checks"),
     "/api/executions/{execution_id}/lineage": _each("/api/executions/{execution_id}/lineage"),

@@ -1,20 +1,26 @@
 """Folders of evidence made of a history, for tests to damage."""
 
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from tests.support.builders import NOON, History, a_cursor_loop
 
 from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger import stored_event
 from noetl_contracts.ledger.records import HistoryHead
-from noetl_replay import history_replay, payload_references
+from noetl_replay import history_replay, payload_references, rows
 from noetl_replay.audit import evidence
-from noetl_replay.audit.evidence import FILE_BY_ROLE, EvidenceScope, EvidenceStep, PayloadCheck
-from noetl_replay.history_replay import HistoryReplay
+from noetl_replay.audit.evidence import (
+    FILE_BY_ROLE,
+    EvidenceScope,
+    EvidenceStep,
+    ExportedRows,
+    PayloadCheck,
+)
+from noetl_replay.history_replay import ALL, HistoryReplay
 from noetl_replay.state import build_empty_state
 
 Files = dict[str, bytes]
@@ -33,6 +39,32 @@ def replayed(history: History) -> dict[str, Any]:
     return report
 
 
+def export_rows(
+    live_rows: Mapping[str, Sequence[Mapping[str, Any]]],
+    *,
+    scope: EvidenceScope,
+    version: int,
+    exported_at: datetime,
+) -> ExportedRows:
+    """What read models hold, as the planner exports it: a surface without rows is empty."""
+    checksum_rows = {
+        surface: [rows.select_checksum_columns(surface, row) for row in live_rows.get(surface, ())]
+        for surface in rows.SURFACES
+    }
+    plain: dict[str, list[dict[str, Any]]] = codec.decode_json(codec.encode_json(checksum_rows))
+    return ExportedRows(
+        format_version=evidence.FORMAT_VERSION,
+        adapter="memory",
+        **structs.asdict(scope),
+        projection=ALL,
+        version=version,
+        exported_at=exported_at,
+        rows=plain,
+        row_counts={surface: len(surface_rows) for surface, surface_rows in plain.items()},
+        rows_checksum=codec.compute_checksum(plain),
+    )
+
+
 def a_folder(history: History | None = None) -> Files:
     """The evidence of a history whose live rows are what they should be."""
     history = history or a_cursor_loop()
@@ -43,10 +75,9 @@ def a_folder(history: History | None = None) -> Files:
         tenant_id=last.tenant_id,
         organization_id=last.organization_id,
     )
-    exported_rows = evidence.build_exported_rows(
+    exported_rows = export_rows(
         {surface: list(found.values()) for surface, found in report["surfaces"].items()},
         scope=scope,
-        adapter="memory",
         version=last.stream_version,
         exported_at=NOON,
     )

@@ -18,6 +18,7 @@ from tests.support.storage import ORGANIZATION, TENANT
 
 from noetl_chassis.clock import Clock, SystemClock
 from noetl_contracts.identity.role_bindings import RoleBinding, SubjectKind
+from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_planner.api import server
 from noetl_planner.api.app import create_app
 from noetl_planner.identity.authenticator import Authenticator
@@ -116,14 +117,20 @@ async def a_silent_site(provider: Provider, url: str, **changes: Any) -> AsyncIt
 
 
 async def give_role(
-    site: Site, subject: str, role: str, *, kind: SubjectKind = SubjectKind.PERSON
+    site: Site,
+    subject: str,
+    role: str,
+    *,
+    kind: SubjectKind = SubjectKind.PERSON,
+    tenant_id: TenantId = TENANT,
+    organization_id: OrganizationId = ORGANIZATION,
 ) -> None:
     """Bind a role to somebody, or a group, of the site's provider."""
     await site.world.identities.put_binding(
         RoleBinding(
             binding_id=str(len(site.world.store.role_bindings) + 1),
-            tenant_id=TENANT,
-            organization_id=ORGANIZATION,
+            tenant_id=tenant_id,
+            organization_id=organization_id,
             subject_kind=kind,
             subject=subject,
             issuer=site.sign_in.config.issuer,

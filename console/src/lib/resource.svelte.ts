@@ -29,6 +29,13 @@ export class Resource<T> {
     }
   }
 
+  /** Show what was told without asking; an answer that is waited for is older, and is dropped. */
+  put(data: T): void {
+    this.controller?.abort();
+    this.data = data;
+    this.problem = null;
+  }
+
   /** Ask again after each pause, as long as `isWanted` and the page is visible. */
   poll(pauseMs: number, isWanted: () => boolean = () => true): () => void {
     let timer = 0;

@@ -55,16 +55,15 @@ export class RunView {
   /** Follow the run while it goes on and its present is shown. */
   follow(): void {
     this.stop();
-    const data = this.data;
-    if (this.isLive && data) {
-      const showRun = async (): Promise<number> => {
-        await this.moment.refresh();
-        return this.data?.version ?? 0;
-      };
-      this.stopFollowing = followRun(this.id, data.version, showRun, (progress) =>
-        this.progress.put(progress),
-      );
-    }
+    if (!this.isLive) return;
+    this.stopFollowing = followRun(this.id, {
+      onMoment: (moment) => {
+        // One that was on its way when the slider was moved.
+        if (this.isLive) this.moment.put(moment);
+      },
+      onProgress: (progress) => this.progress.put(progress),
+      showRun: () => this.moment.refresh(),
+    });
   }
 
   stop(): void {

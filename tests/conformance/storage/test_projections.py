@@ -522,6 +522,24 @@ async def test_commands_are_found_by_their_identities(stores: Stores) -> None:
     assert await stores.projections.list_commands(ExecutionId(execution), asked) == rows[1:]
 
 
+async def test_rows_are_listed_page_by_page(stores: Stores) -> None:
+    execution = an_execution()
+    frames = [frame_row(execution, key) for key in ("7", "12", "103", "1000")]
+    await project(stores, execution, frame=frames)
+
+    async def listed(after: str | None, rows_max: int | None) -> list[str]:
+        rows = await stores.projections.list_rows(
+            "frame", ExecutionId(execution), after=after, rows_max=rows_max
+        )
+        return [row["frame_id"] for row in rows]
+
+    assert await listed(None, None) == ["7", "12", "103", "1000"]
+    assert await listed(None, 2) == ["7", "12"]
+    assert await listed("12", 2) == ["103", "1000"]
+    assert await listed("103", None) == ["1000"]
+    assert await listed("1000", 2) == []
+
+
 async def test_frames_are_listed_in_windows_of_a_stage_and_a_status(stores: Stores) -> None:
     execution = an_execution()
     frames = [

@@ -91,7 +91,7 @@ async def test_an_execution_is_shown_by_reading_one_row(database: str) -> None:
         await migrate.apply_migrations(opened)
         await opened.execute_statement(_MANY)
         for query, key in (
-            (queries.load_queries("projections")["list_execution"], "5000"),
+            (queries.load_queries("projections")["list_execution"], "5000, 0, null"),
             (queries.load_queries("ledger")["list_heads"], "array[5000]"),
             (queries.load_queries("history_pages")["find_page"], "5000, 'acme', 'west', 0, 100"),
         ):

@@ -266,7 +266,7 @@ async def test_a_new_key_of_an_account_makes_no_old_one_valid(tmp_path: Path) ->
         assert (await shop.ask(old, "GET", "/api/catalog")).status_code == HTTPStatus.UNAUTHORIZED
 
 
-@pytest.mark.parametrize("way", ["stream", "logs/stream"])
+@pytest.mark.parametrize("way", ["stream", "logs/stream", "moment/stream"])
 @pytest.mark.parametrize("end", ["key", "role", "other role"])
 async def test_a_stream_ends_with_the_access_of_who_follows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, end: str

@@ -19,14 +19,21 @@ from tests.support.storage import (
     postgres_stores,
 )
 
+from noetl_cli.stack import tenant_readers
 from noetl_cli.stack.servers import roles
+from noetl_contracts.identity.administration import RecordFilter
+from noetl_contracts.identity.role_bindings import RoleBinding, SubjectKind
+from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_storage.ports.errors import StorageMisconfigured
 from noetl_storage.postgres.database import open_database
+from noetl_storage.postgres.registry.administration import PostgresAdministrationLog
+from noetl_storage.postgres.registry.identities import PostgresIdentities
 from noetl_storage.postgres.tenant_roles import PostgresTenantRoles
 
 PASSWORD = "read-on"  # noqa: S105 - of roles that live as long as the test
 ACME, GLOBEX = "walls-acme", "walls-globex"
 CONNECTIONS = 3
+OPS = OrganizationId("default")
 GUARDED = (
     *("event", "execution", "stage", "frame", "command", "loop", "business_object"),
     *("lineage", "result_ref", "event_envelope"),
@@ -348,6 +355,61 @@ async def test_a_long_name_has_a_role_and_a_password_can_be_changed(ledger: Ledg
         assert await seen(connection) == set()
         await connection.close()
         assert await readers.drop_role(tenant)
+
+
+async def test_the_tenant_default_has_a_reader_of_its_own_too(ledger: Ledger) -> None:
+    async with open_database(ledger.dsn, must_be_durable=False) as database:
+        readers = PostgresTenantRoles(database)
+        role = await readers.create_role("default", PASSWORD, connections_max=2)
+        try:
+            for name in (role, "noetl_reader"):
+                connection = await asyncpg.connect(ledger.service(name))
+                assert await seen(connection) == {"default"}
+                await connection.close()
+        finally:
+            assert await readers.drop_role("default")
+    connection = await asyncpg.connect(ledger.service("noetl_reader"))
+    assert await seen(connection) == {"default"}
+    await connection.close()
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_whoever_makes_and_drops_a_reader_is_recorded(
+    ledger: Ledger, *, is_kept: bool
+) -> None:
+    """In the stream of a tenant that is kept here, and else in the installation's own."""
+    tenant = TenantId("walls-kept" if is_kept else "walls-unknown")
+    async with open_database(ledger.dsn, must_be_durable=False) as database:
+        log, identities = PostgresAdministrationLog(database), PostgresIdentities(database)
+        if is_kept:
+            await identities.put_binding(
+                RoleBinding(
+                    binding_id="1",
+                    tenant_id=tenant,
+                    organization_id=OPS,
+                    subject_kind=SubjectKind.PERSON,
+                    subject="ann",
+                    role="viewer",
+                )
+            )
+        role, address = await asyncio.to_thread(
+            tenant_readers.make_reader, ledger.dsn, tenant, password=PASSWORD, connections_max=2
+        )
+        assert f"//{role}:" in address
+        assert await asyncio.to_thread(tenant_readers.drop_reader, ledger.dsn, tenant)
+        assert not await asyncio.to_thread(tenant_readers.drop_reader, ledger.dsn, tenant)
+        assert await identities.has_tenant(tenant) is is_kept
+        records = await log.list_records(
+            RecordFilter(what="reader"),
+            tenant_id=tenant if is_kept else TenantId("default"),
+            organization_id=OPS,
+            after_version=0,
+            records_max=10,
+        )
+    assert [(record.action, record.target, str(record.actor.kind)) for record in records] == [
+        ("reader.created", tenant, "owner"),
+        ("reader.dropped", tenant, "owner"),
+    ]
 
 
 async def test_only_the_owner_makes_readers(ledger: Ledger) -> None:

@@ -271,6 +271,40 @@ async def test_no_role_of_one_database_connects_to_the_other(pair: Pair, service
             await asyncpg.connect(build_dsn(others))
 
 
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *("select 1", "set app.tenant = 'default'", "set role noetl_reader"),
+        "select set_config('app.tenant', 'acme', false)",
+    ],
+)
+async def test_the_reader_of_a_database_reads_its_tenant_alone(pair: Pair, setting: str) -> None:
+    for side, role, database in (
+        (pair.shared, "noetl_reader", SHARED_DATABASE),
+        (pair.own, f"noetl_reader_{ACME}", ACME_DATABASE),
+    ):
+        keyring = json.loads((side.stack.folder / "secrets.json").read_text())
+        connection = await asyncpg.connect(
+            roles.build_role_dsn(
+                pair.postgres.admin_dsn(),
+                role=role,
+                password=keyring["postgres_by_role"]["noetl_reader"],
+                database=database,
+            )
+        )
+        try:
+            await connection.execute(setting)
+            rows = await connection.fetch("select distinct tenant_id from noetl.event")
+            assert [row["tenant_id"] for row in rows] == [side.tenant]
+            # What it has by its login alone, where it gives the reader's rights back.
+            if side is pair.own:
+                await connection.execute("set role none")
+                with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                    await connection.fetch("select tenant_id from noetl.event")
+        finally:
+            await connection.close()
+
+
 def test_the_shared_installation_keeps_nothing_of_the_tenant(pair: Pair) -> None:
     as_acme = {"X-NoETL-Tenant": ACME}
     binding = {"kind": "service_account", "subject": "ann", "role": "viewer"}

@@ -118,6 +118,23 @@ def test_pages_have_an_address_in_the_api(page: str, address: str | None) -> Non
     assert find_json_address(page, "") == address
 
 
+@pytest.mark.parametrize(
+    ("page", "query", "address"),
+    [
+        ("runs/72", "as_of=30&step=a%26b", "/api/executions/72/moment?version=30&step=a%26b"),
+        ("runs/72/context", "as_of=30", "/api/executions/72/moment?version=30"),
+        ("runs/72/events", "find=step+a", "/api/executions/72/events?text=step+a"),
+        ("runs/72/logs", "find=", "/api/executions/72/logs?text="),
+        ("playbooks/demo/a", "version=-3", "/api/catalog/demo/a?version=-3"),
+        ("notifications", "", "/api/notifications"),
+    ],
+)
+def test_an_address_in_the_api_shows_the_moment_and_the_search_of_its_page(
+    page: str, query: str, address: str
+) -> None:
+    assert find_json_address(page, query) == address
+
+
 def test_a_browser_gets_a_page_and_a_program_gets_json() -> None:
     assert prefers_json("application/json")
     assert not prefers_json("text/html,application/xhtml+xml,application/json;q=0.9")

@@ -1,5 +1,7 @@
 """Executions over HTTP."""
 
+from typing import Any
+
 import pytest
 from litestar import Litestar
 from litestar.testing import AsyncTestClient
@@ -14,6 +16,7 @@ from noetl_contracts.json_values import DEPTH_MAX
 from noetl_contracts.requests import facts
 from noetl_contracts.requests.facts import CancelRequested, ExecutionRequested
 from noetl_planner.api.app import create_app
+from noetl_planner.api.lookup import event_search
 
 Api = AsyncTestClient[Litestar]
 
@@ -214,6 +217,39 @@ async def test_a_running_execution_shows_its_status_and_events(api: Api, world: 
     refused = await api.get("/api/executions?since=2026-01-01T00:00:00")
     assert refused.status_code == 400, refused.text
     assert "since" in refused.text
+
+
+@pytest.mark.parametrize("page_events", [1, 1000])
+async def test_events_are_searched_for_by_what_a_list_shows(
+    api: Api, world: ApiWorld, monkeypatch: pytest.MonkeyPatch, page_events: int
+) -> None:
+    monkeypatch.setattr(event_search, "PAGE_EVENTS", page_events)
+    execution_id = an_execution()
+    await world.append(execution_id, [*beginning(), *ending()])
+    await world.project(execution_id)
+
+    async def find(**asked: Any) -> tuple[list[str], int, bool]:
+        answer = await api.get(f"/api/executions/{execution_id}/events", params=asked)
+        page = answer.json()
+        types = [event["event_type"] for event in page["events"]]
+        return types, page["next_after"], page["has_more"]
+
+    assert await find(text="STEP.") == (["step.enter", "step.exit"], 4, False)
+    assert await find(text="step.", limit=1) == (["step.enter"], 2, True)
+    assert await find(text="step.", limit=1, after=2) == (["step.exit"], 3, True)
+    assert await find(text="enter", after=3) == ([], 4, False)
+    assert await find(text="completed", limit=1000) == (
+        ["step.exit", "playbook.completed"],
+        4,
+        False,
+    )
+    # What one answer looks at ends before the history does: the next one goes on.
+    monkeypatch.setattr(event_search, "LOOKED_AT_MAX", page_events)
+    last, found, has_more = 0, [], True
+    while has_more:
+        types, last, has_more = await find(text="exit", after=last)
+        found += types
+    assert (found, last) == (["step.exit"], 4)
 
 
 async def test_events_are_read_in_pages_after_a_version(api: Api, world: ApiWorld) -> None:

@@ -20,6 +20,7 @@ ROUTES = [
     ("GET", "/api/executions/{}/status"),
     ("GET", "/api/executions/{}/logs"),
     ("GET", "/api/executions/{}/logs/stream"),
+    ("GET", "/api/executions/{}/moment/stream"),
     ("GET", "/api/executions/{}/lineage"),
     ("POST", "/api/executions/{}/cancel"),
     ("POST", "/api/executions/{}/rerun"),

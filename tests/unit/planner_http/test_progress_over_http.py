@@ -30,17 +30,3 @@ async def test_a_wish_that_is_neither_yes_nor_no_is_refused(api: Api, world: Api
     answer = await api.get(f"/api/executions/{execution_id}/stream?progress=perhaps")
     assert answer.status_code == 400
     assert "progress" in answer.text
-
-
-async def test_versions_stand_for_the_events_that_nobody_wants_to_read(
-    api: Api, world: ApiWorld
-) -> None:
-    execution_id = an_execution()
-    await world.append(execution_id, [*beginning(), *ending()])
-    await world.project(execution_id)
-    answer = await api.get(f"/api/executions/{execution_id}/stream?events=false")
-    messages = [message.splitlines() for message in answer.text.split("\r\n\r\n") if message]
-    assert [sorted(lines) for lines in messages] == [
-        ["data: {}", "event: version", "id: 4"],
-        ["data: {}", "event: end", "id: 4"],
-    ]

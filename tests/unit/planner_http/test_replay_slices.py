@@ -1,10 +1,12 @@
 """Replays of long histories: folded in slices, held as bytes, and the same as if folded at once."""
 
+from datetime import datetime
 from typing import Any
 
 import pytest
 from litestar import Litestar
 from litestar.testing import AsyncTestClient
+from tests.support import proving
 from tests.support.api import ApiWorld, beginning, ending
 from tests.support.builders import STORIES, History, a_cursor_loop
 from tests.support.storage import ORGANIZATION, TENANT, an_execution
@@ -13,10 +15,11 @@ from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId
 from noetl_planner.api.app import create_app
 from noetl_planner.api.history import history_replay
-from noetl_planner.api.lookup import fold_slices
+from noetl_planner.api.lookup import fold_slices, live_rows
 from noetl_planner.moments import replay_folds
 from noetl_planner.moments.replay_folds import ReplayFold, ReplayFolds, build_fold_report
 from noetl_replay import rows
+from noetl_replay.audit.evidence import EvidenceScope
 from noetl_replay.history_replay import HistoryReplay, build_replay_report
 from noetl_replay.state import build_empty_state
 
@@ -115,6 +118,44 @@ async def test_too_many_rows_are_refused_with_the_way_out(
     refused, _ = await ask_until_folded(api, "state", await a_loop(world), rows="false")
     assert (refused["http"], refused["code"]) == (413, "replay_too_large")
     assert "projection=execution" in refused["hint"]
+
+
+async def test_live_rows_are_read_in_pages_and_are_what_the_store_has(
+    api: Api, world: ApiWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execution_id = await a_loop(world)
+    monkeypatch.setattr(live_rows, "PAGE_ROWS", 2)
+    answer, _ = await ask_until_folded(api, "live", execution_id)
+    stored_rows = {
+        surface: await world.projections.list_rows(surface, execution_id)
+        for surface in rows.SURFACES
+    }
+    assert len(stored_rows["frame"]) > 2
+    expected = proving.export_rows(
+        stored_rows,
+        scope=EvidenceScope(execution_id=execution_id, **PLACE),
+        version=answer["version"],
+        exported_at=datetime.fromisoformat(answer["exported_at"]),
+    )
+    plain = codec.to_builtins(expected)
+    same = ("rows", "row_counts", "rows_checksum", "projection")
+    assert {name: answer[name] for name in same} == {name: plain[name] for name in same}
+    alone, _ = await ask_until_folded(api, "live", execution_id, projection="frame")
+    assert alone["rows"] == {"frame": answer["rows"]["frame"]}
+    assert alone["rows_checksum"] == codec.compute_checksum(alone["rows"])
+
+
+async def test_too_many_live_rows_are_refused_with_the_way_out(
+    api: Api, world: ApiWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execution_id = await a_loop(world)
+    monkeypatch.setattr(history_replay, "ANSWER_BYTES_MAX", 1000)
+    refused, _ = await ask_until_folded(api, "live", execution_id)
+    assert (refused["http"], refused["code"]) == (413, "replay_too_large")
+    assert "projection=execution" in refused["hint"]
+    monkeypatch.setattr(history_replay, "ANSWER_BYTES_MAX", 10_000)
+    alone, _ = await ask_until_folded(api, "live", execution_id, projection="execution")
+    assert alone["row_counts"] == {"execution": 1}
 
 
 async def test_rows_beyond_what_is_compared_are_counted(

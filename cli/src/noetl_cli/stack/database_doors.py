@@ -24,7 +24,9 @@ def check_database_doors(home: StackHome, dsn: str, *, path: str) -> list[Health
             HealthCheck(name=NAME, verdict=Verdict.FAIL, found=error.message, way_out=error.way_out)
         ]
     suffix = roles.build_role_suffix(tenant)
-    own = {*(f"{role}{suffix}" for role in roles.ROLES), f"noetl_tenant{suffix}"}
+    # The reader that `noetl tenant create` makes keeps more letters of a long name.
+    readers = {f"noetl_tenant{suffix}", f"noetl_tenant_{tenant}"}
+    own = {*(f"{role}{suffix}" for role in roles.ROLES), *readers}
     others = [role for role in answer.split() if role not in own]
     if not others:
         return [

@@ -37,7 +37,9 @@ def list_playbooks(*, server: Server = None, as_json: AsJson = False) -> None:
 def show_playbook(
     path: Annotated[str, typer.Argument(metavar="PATH", help="The playbook's path.")],
     *,
-    version: Annotated[int | None, typer.Option("--version", min=1, help="Which one.")] = None,
+    version: Annotated[
+        int | None, typer.Option("--version", help="Which one; drafts are below zero.")
+    ] = None,
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:

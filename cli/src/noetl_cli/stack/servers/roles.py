@@ -62,12 +62,21 @@ def create_own_database(
     server = urlunsplit(urlsplit(admin_dsn)._replace(path="/postgres"))
     run_psql(server, query=sets + script, path=path)
     _build_walls(admin_dsn, database=database, path=path)
+    _name_reader(admin_dsn, database=database, tenant=tenant, path=path)
 
 
 def _build_walls(admin_dsn: str, *, database: str, path: str) -> None:
     walls = (resources.files("noetl_cli.stack") / "walls.sql").read_text("utf-8")
     own_database = urlunsplit(urlsplit(admin_dsn)._replace(path=f"/{database}"))
     run_psql(own_database, query=walls, path=path)
+
+
+def _name_reader(admin_dsn: str, *, database: str, tenant: str, path: str) -> None:
+    script = (resources.files("noetl_cli.stack") / "own_reader.sql").read_text("utf-8")
+    variables = {"database": database, "tenant": tenant, "note": f"NoETL tenant: {tenant}"}
+    sets = "".join(f"\\set {name} '{value}'\n" for name, value in variables.items())
+    own_database = urlunsplit(urlsplit(admin_dsn)._replace(path=f"/{database}"))
+    run_psql(own_database, query=sets + script, path=path)
 
 
 def run_psql(dsn: str, *, query: str, path: str) -> str:

@@ -18,7 +18,7 @@ from noetl_contracts.ledger.records import HistoryHead
 from noetl_contracts.ledger.stored_event import StoredEvent
 from noetl_replay import rows
 from noetl_replay.fold import FOLD_VERSION
-from noetl_replay.history_replay import ALGORITHM, ALL
+from noetl_replay.history_replay import ALGORITHM
 
 FORMAT = "noetl.evidence"
 FORMAT_VERSION = 1
@@ -162,33 +162,6 @@ def build_payload_report(payloads: Sequence[PayloadCheck]) -> PayloadReport:
             all_resolved=resolved_count == len(ordered),
             checksum=codec.compute_checksum(ordered),
         ),
-    )
-
-
-def build_exported_rows(
-    live_rows: Mapping[str, Sequence[Mapping[str, Any]]],
-    *,
-    scope: EvidenceScope,
-    adapter: str,
-    version: int,
-    exported_at: datetime,
-) -> ExportedRows:
-    """Write down what read models hold; a surface without rows is written as an empty one."""
-    checksum_rows = {
-        surface: [rows.select_checksum_columns(surface, row) for row in live_rows.get(surface, ())]
-        for surface in rows.SURFACES
-    }
-    plain: dict[str, list[dict[str, Any]]] = codec.decode_json(codec.encode_json(checksum_rows))
-    return ExportedRows(
-        format_version=FORMAT_VERSION,
-        adapter=adapter,
-        **structs.asdict(scope),
-        projection=ALL,
-        version=version,
-        exported_at=exported_at,
-        rows=plain,
-        row_counts={surface: len(surface_rows) for surface, surface_rows in plain.items()},
-        rows_checksum=codec.compute_checksum(plain),
     )
 
 

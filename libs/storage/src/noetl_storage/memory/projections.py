@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from noetl_contracts import ids
@@ -104,15 +105,23 @@ class MemoryProjections:
         ]
         return [execution for _, execution in sorted(behind)[:executions_max]]
 
-    async def list_rows(self, surface: str, execution_id: ExecutionId) -> list[dict[str, Any]]:
-        """Return the rows of one surface for one execution, in key order."""
+    async def list_rows(
+        self,
+        surface: str,
+        execution_id: ExecutionId,
+        *,
+        after: str | None = None,
+        rows_max: int | None = None,
+    ) -> list[dict[str, Any]]:
+        """Return the rows of one surface for one execution after a key, in key order."""
         rows = [
-            (key[1], row)
+            (_build_sort_key(key[1]), row)
             for key, row in self._get_surface(surface).items()
             if key[0] == execution_id
+            and (after is None or _build_sort_key(key[1]) > _build_sort_key(after))
         ]
-        rows.sort(key=lambda item: (len(item[0]) if item[0].isdigit() else 0, item[0]))
-        return [copy_row(row) for _, row in rows]
+        rows.sort(key=itemgetter(0))
+        return [copy_row(row) for _, row in rows[:rows_max]]
 
     async def list_frames(
         self,
@@ -376,6 +385,11 @@ class MemoryProjections:
         if surface not in KEY_BY_SURFACE:
             raise KeyError(f"no surface {surface!r}: there are {', '.join(KEY_BY_SURFACE)}")
         return self._store.row_by_key_by_surface.setdefault(surface, {})
+
+
+def _build_sort_key(key: str) -> tuple[int, str]:
+    """Order keys as the database does: numbers by their value."""
+    return (len(key) if key.isdigit() else 0, key)
 
 
 def _get_command_place(command: Row) -> tuple[str, ...]:

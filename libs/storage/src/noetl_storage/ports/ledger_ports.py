@@ -284,8 +284,15 @@ class Projections(Protocol):
         With `since`, histories that were not appended to from then on are not looked at.
         """
 
-    async def list_rows(self, surface: str, execution_id: ExecutionId) -> list[dict[str, Any]]:
-        """Return the rows of one surface for one execution, in key order."""
+    async def list_rows(
+        self,
+        surface: str,
+        execution_id: ExecutionId,
+        *,
+        after: str | None = None,
+        rows_max: int | None = None,
+    ) -> list[dict[str, Any]]:
+        """Return the rows of one surface for one execution after a key, in key order."""
 
     async def list_frames(
         self,

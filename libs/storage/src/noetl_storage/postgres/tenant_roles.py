@@ -37,6 +37,11 @@ class PostgresTenantRoles:
         was_there: bool = await self._database.get_value(_QUERIES["drop"], tenant_id)
         return was_there
 
+    async def find_own_tenant(self) -> str:
+        """Return the tenant that `noetl_reader` reads: the installation's own."""
+        tenant_id: str = await self._database.get_value(_QUERIES["find_own_tenant"])
+        return tenant_id
+
     async def end_long_reads(self, longest_s: float) -> int:
         """End tenants' sessions that are at a statement or transaction for longer than this."""
         session_count: int = await self._database.get_value(_QUERIES["end_long_reads"], longest_s)

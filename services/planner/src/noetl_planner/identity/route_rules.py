@@ -97,6 +97,7 @@ RULES: dict[tuple[str, str], RouteRule] = {
     ("GET", f"{_EXECUTION}/frames"): _SEE,
     ("GET", f"{_EXECUTION}/steps"): _SEE,
     ("GET", f"{_EXECUTION}/moment"): _SEE,
+    ("GET", f"{_EXECUTION}/moment/stream"): _SEE,
     ("GET", f"{_EXECUTION}/difference"): _SEE,
     ("GET", f"{_EXECUTION}/stream"): _SEE,
     ("GET", f"{_EXECUTION}/logs"): _SEE,

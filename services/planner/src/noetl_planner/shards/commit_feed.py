@@ -75,6 +75,20 @@ class EndFeed:
             self.news.set()
 
 
+class NewsFeed:
+    """Tells that something was committed, for who looks elsewhere at what that is."""
+
+    def __init__(self) -> None:
+        self.news = asyncio.Event()
+
+    def put_events(self, _: Sequence[Envelope]) -> None:
+        """Tell of what was committed."""
+        self.news.set()
+
+
+CommittedFeed = EventFeed | EndFeed | NewsFeed
+
+
 class CommitListener:
     """Waits for news of an execution: this process's, and other planners' where none come.
 
@@ -120,7 +134,7 @@ class CommitFeed:
     """
 
     def __init__(self) -> None:
-        self._feeds: dict[ExecutionId, list[EventFeed | EndFeed]] = {}
+        self._feeds: dict[ExecutionId, list[CommittedFeed]] = {}
         self._accepted: OrderedDict[ExecutionId, AcceptedExecution] = OrderedDict()
 
     def accept_execution(self, execution_id: ExecutionId, owner: Owner) -> None:
@@ -161,7 +175,7 @@ class CommitFeed:
 
     @asynccontextmanager
     async def follow_execution(
-        self, hints: Hints, execution_id: ExecutionId, feed: EventFeed | EndFeed
+        self, hints: Hints, execution_id: ExecutionId, feed: CommittedFeed
     ) -> AsyncIterator[CommitListener]:
         """Have a feed filled while the block runs, and hear of commits elsewhere.
 

@@ -92,10 +92,21 @@ class PostgresProjections:
         )
         return [ExecutionId(str(record["execution_id"])) for record in rows]
 
-    async def list_rows(self, surface: str, execution_id: ExecutionId) -> list[dict[str, Any]]:
-        """Return the rows of one surface for one execution, in key order."""
+    async def list_rows(
+        self,
+        surface: str,
+        execution_id: ExecutionId,
+        *,
+        after: str | None = None,
+        rows_max: int | None = None,
+    ) -> list[dict[str, Any]]:
+        """Return the rows of one surface for one execution after a key, in key order."""
+        # Keys are numbers above zero, or texts that are not empty.
+        key: str | int = after or ""
+        if surface != "business_object":
+            key = int(after or 0)
         rows = await self._database.fetch_rows(
-            _QUERIES[f"list_{_check_surface(surface)}"], int(execution_id)
+            _QUERIES[f"list_{_check_surface(surface)}"], int(execution_id), key, rows_max
         )
         return [record_to_row(record) for record in rows]
 

@@ -41,15 +41,16 @@ set tenant_id = excluded.tenant_id,
     projected_at = now();
 
 -- name: list_execution :many
--- The execution rows of execution $1, in key order.
+-- At most $3 execution rows of execution $1 after key $2, in key order; null: all that follow.
 select
     execution_id, tenant_id, organization_id, parent_execution_id, path, catalog_id,
     catalog_version, status, current_step, completed_steps, workload, variables, error, result,
     frames, rows, warnings, last_event_id, last_event_type, version, envelope_checksum,
     started_at, updated_at, ended_at, late
 from noetl.execution
-where execution_id = $1
-order by execution_id;
+where execution_id = $1 and execution_id > $2
+order by execution_id
+limit $3;
 
 -- name: clear_execution :exec
 -- Forget the execution rows of execution $1.
@@ -90,14 +91,15 @@ set tenant_id = excluded.tenant_id,
     projected_at = now();
 
 -- name: list_stage :many
--- The stage rows of execution $1, in key order.
+-- At most $3 stage rows of execution $1 after key $2, in key order; null: all that follow.
 select
     execution_id, stage_id, tenant_id, organization_id, parent_stage_id, run_id, step_name, kind,
     status, slots, frame_policy, frames, frames_failed, rows, rows_failed, opened_event_id,
     closed_event_id, started_at, ended_at
 from noetl.stage
-where execution_id = $1
-order by stage_id;
+where execution_id = $1 and stage_id > $2
+order by stage_id
+limit $3;
 
 -- name: clear_stage :exec
 -- Forget the stage rows of execution $1.
@@ -137,14 +139,15 @@ set stage_id = excluded.stage_id,
     projected_at = now();
 
 -- name: list_frame :many
--- The frame rows of execution $1, in key order.
+-- At most $3 frame rows of execution $1 after key $2, in key order; null: all that follow.
 select
     execution_id, frame_id, stage_id, tenant_id, organization_id, parent_frame_id, command_id,
     claimed_event_id, terminal_event_id, cursor, row_count, rows_failed, status, owner_worker,
     output_ref, attempts, created_at, completed_at
 from noetl.frame
-where execution_id = $1
-order by frame_id;
+where execution_id = $1 and frame_id > $2
+order by frame_id
+limit $3;
 
 -- name: list_frames :many
 -- At most $5 frame rows of execution $1 after $4, of stage $2 and with status $3 if they are given.
@@ -239,14 +242,15 @@ set tenant_id = excluded.tenant_id,
     projected_at = now();
 
 -- name: list_command :many
--- The command rows of execution $1, in key order.
+-- At most $3 command rows of execution $1 after key $2, in key order; null: all that follow.
 select
     execution_id, command_id, tenant_id, organization_id, run_id, step_name, unit, pool, lane,
     stage_id, status, attempts, worker_id, worker_locator, locality, rejected, issued_event_id,
     started_event_id, terminal_event_id, issued_at, heard_at, completed_at, wait
 from noetl.command
-where execution_id = $1
-order by command_id;
+where execution_id = $1 and command_id > $2
+order by command_id
+limit $3;
 
 -- name: list_commands :many
 -- The command rows $2 of execution $1 that are there.
@@ -292,13 +296,14 @@ set tenant_id = excluded.tenant_id,
     projected_at = now();
 
 -- name: list_loop :many
--- The loop rows of execution $1, in key order.
+-- At most $3 loop rows of execution $1 after key $2, in key order; null: all that follow.
 select
     execution_id, run_id, tenant_id, organization_id, step_name, mode, status, stage_id, total,
     done, failed, in_flight, is_finished, last_event_id, started_at
 from noetl.loop
-where execution_id = $1
-order by run_id;
+where execution_id = $1 and run_id > $2
+order by run_id
+limit $3;
 
 -- name: clear_loop :exec
 -- Forget the loop rows of execution $1.
@@ -333,13 +338,14 @@ set tenant_id = excluded.tenant_id,
     projected_at = now();
 
 -- name: list_business_object :many
--- The business object rows of execution $1, in key order.
+-- At most $3 business object rows of execution $1 after key $2, in key order; null: all that follow.
 select
     execution_id, object_id, tenant_id, organization_id, object_type, status, version,
     attributes, payload_refs, first_event_id, last_event_id, is_deleted, created_at, updated_at
 from noetl.business_object
-where execution_id = $1
-order by object_id;
+where execution_id = $1 and object_id > $2
+order by object_id
+limit $3;
 
 -- name: clear_business_object :exec
 -- Forget the business object rows of execution $1.

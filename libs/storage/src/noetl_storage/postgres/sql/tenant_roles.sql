@@ -9,3 +9,9 @@ select noetl.drop_tenant($1);
 -- name: end_long_reads :one
 -- End the sessions of tenants' roles that are at something for longer than $1 seconds.
 select noetl.end_long_reads($1);
+
+-- name: find_own_tenant :one
+-- The tenant that the database's first reader reads: the installation's own.
+select tenant_id
+from noetl.tenant_role
+where role_name = 'noetl_reader';

@@ -6,9 +6,10 @@ style that stands in a page.
 
 import asyncio
 import re
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote, urlencode
 
 from litestar import Response, get
 from litestar.params import FromPath, HeaderParameter
@@ -36,6 +37,7 @@ _PAGES = tuple(
         (r"runs/(?P<id>[0-9]+)/events", "/api/executions/{id}/events"),
         (r"runs/(?P<id>[0-9]+)/logs", "/api/executions/{id}/logs"),
         (r"runs/(?P<id>[0-9]+)/payloads", "/api/result/{id}/list"),
+        (r"runs/(?P<id>[0-9]+)/context", "/api/executions/{id}/moment"),
         (r"approvals", "/api/approvals"),
         (r"workers", "/api/workers"),
         (r"health", "/api/health"),
@@ -43,11 +45,18 @@ _PAGES = tuple(
         (r"playbooks/(?P<path>.+)", "/api/catalog/{path}"),
         (r"schedules", "/api/schedules"),
         (r"webhooks", "/api/webhooks"),
+        (r"notifications", "/api/notifications"),
         (r"credentials", "/api/credentials"),
         (r"dead-letters", "/api/dead-letters"),
         (r"audit", "/api/audit"),
     )
 )
+# What the API calls the words of a page's address: the moment that is shown, and a search.
+_QUERY_NAMES = {
+    "/api/executions/{id}/moment": {"as_of": "version"},
+    "/api/executions/{id}/events": {"find": "text"},
+    "/api/executions/{id}/logs": {"find": "text"},
+}
 _IMMUTABLE = "public, max-age=31536000, immutable"
 
 Accepted = Annotated[str, HeaderParameter(name="Accept-Encoding")]
@@ -108,8 +117,14 @@ def find_json_address(page: str, query: str) -> str | None:
             # A page's name came decoded; in an address it is written as one again.
             words = {name: quote(word) for name, word in match.groupdict().items()}
             json_address = address.format(**words)
-            return f"{json_address}?{query}" if query else json_address
+            json_query = _rename_words(query, _QUERY_NAMES.get(address, {}))
+            return f"{json_address}?{json_query}" if json_query else json_address
     return None
+
+
+def _rename_words(query: str, names: Mapping[str, str]) -> str:
+    words = parse_qsl(query, keep_blank_values=True)
+    return urlencode([(names.get(name, name), value) for name, value in words])
 
 
 def prefers_json(accept: str) -> bool:

@@ -25,7 +25,7 @@ from noetl_planner.api.executions.start_requests import KEY_LENGTH_MAX, ExecuteB
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import AnyRequest
 from noetl_planner.api.http.services import Services
-from noetl_planner.api.lookup import execution_lookup, hidden_values, views
+from noetl_planner.api.lookup import event_search, execution_lookup, hidden_values, views
 from noetl_planner.api.lookup.views import EventView, Row, StageView, StatusView, Summary
 from noetl_planner.api.pools import pool_waits, store_waits
 
@@ -241,21 +241,27 @@ async def show_status(services: Services, execution_id: FromPath[str]) -> Status
 
 @get("/executions/{execution_id:str}/events", tags=["executions"])
 async def list_events(
-    services: Services, execution_id: FromPath[str], after: From = 0, limit: Limit = 200
+    services: Services,
+    execution_id: FromPath[str],
+    after: From = 0,
+    limit: Limit = 200,
+    text: Annotated[str | None, QueryParameter(min_length=1, max_length=200)] = None,
 ) -> EventPage:
-    """List events after a version, in order."""
+    """List events after a version, in order; with `text` those whose type, step or status has it.
+
+    A search looks at so many events for one answer, which may be empty while there are more.
+    """
     row = await execution_lookup.get_execution_row(services, execution_id)
     checked_id = ExecutionId(row["execution_id"])
-    history = await services.history.ledger.read_events(
-        checked_id, after_version=after, events_max=limit
+    found = await event_search.find_events(
+        services, checked_id, after=after, text=text, events_max=limit
     )
     head = await services.history.ledger.find_head(checked_id)
-    last = history[-1].stream_version if history else after
     return EventPage(
         execution_id=checked_id,
-        events=await hidden_values.show_events(services, checked_id, views.view_events(history)),
-        next_after=last,
-        has_more=head is not None and last < head.version,
+        events=found.events,
+        next_after=found.last,
+        has_more=head is not None and found.last < head.version,
     )
 
 

@@ -114,26 +114,40 @@ async def view_moment(services: ApiServices, execution_id: str, version: int | N
     """View a run at a version, or as it is; raises a 404, or a 400 for a version to come."""
     row = await execution_lookup.get_execution_row(services, execution_id)
     checked_id = ExecutionId(row["execution_id"])
-    head = await services.history.ledger.find_head(checked_id)
-    head_version = row.get("version") or 0 if head is None else head.version
+    head_version = await _find_head_version(services, row)
     is_past = version is not None and version < head_version
     if version is not None and version > head_version:
         raise build_bad_request_error(
             f"execution {checked_id} has no version {version} yet",
             hint=f"its latest is {head_version}",
         )
-    moment: Moment
     if is_past and version is not None:
         surfaces = await _fold_surfaces(services, checked_id, version)
         moment = await _view_surfaces(services, row, surfaces, head_version, is_past=True)
     else:
-        moment = await services.history.shared_moments.get_moment(
-            checked_id,
-            (row.get("version") or 0, head_version),
-            partial(_view_present, services, row, head_version),
-        )
+        moment = await _share_present(services, row, head_version)
     if not await hidden_values.may_read_values(services, checked_id):
         moment = structs.replace(moment, variables={}, workload=None)
+    return moment
+
+
+async def view_present(services: ApiServices, execution_id: ExecutionId) -> Moment:
+    """View a run as it is, with the values that not all who see it may read; raises a 404."""
+    row = await execution_lookup.get_execution_row(services, execution_id)
+    return await _share_present(services, row, await _find_head_version(services, row))
+
+
+async def _find_head_version(services: ApiServices, row: Row) -> int:
+    head = await services.history.ledger.find_head(ExecutionId(row["execution_id"]))
+    return row.get("version") or 0 if head is None else head.version
+
+
+async def _share_present(services: ApiServices, row: Row, head_version: int) -> Moment:
+    moment: Moment = await services.history.shared_moments.get_moment(
+        row["execution_id"],
+        (row.get("version") or 0, head_version),
+        partial(_view_present, services, row, head_version),
+    )
     return moment
 
 

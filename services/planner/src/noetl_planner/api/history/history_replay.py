@@ -22,16 +22,12 @@ from noetl_planner.api.history.cuts import History, HistoryCut, Version
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices, Services
-from noetl_planner.api.lookup import fold_slices, replay_slices
-from noetl_planner.moments.replay_folds import (
-    EncodedSurfaces,
-    ReplayFold,
-    build_fold_report,
-    encode_row,
-)
+from noetl_planner.api.lookup import fold_slices, live_rows, replay_slices
+from noetl_planner.moments import replay_folds
+from noetl_planner.moments.replay_folds import EncodedSurfaces, ReplayFold, build_fold_report
 from noetl_replay import comparison, payload_references, rows
 from noetl_replay.audit import evidence
-from noetl_replay.audit.evidence import EvidenceScope, ExportedRows, PayloadCheck, PayloadReport
+from noetl_replay.audit.evidence import ExportedRows, PayloadCheck, PayloadReport
 from noetl_replay.comparison import ValueChange
 from noetl_storage.ports.errors import NameRefused, PayloadCorrupt, PayloadMissing
 from noetl_storage.ports.history_ports import TimeBucket
@@ -92,7 +88,6 @@ async def _check_payload(payloads: Payloads, one: dict[str, object]) -> PayloadC
 Projection = Literal["all", "execution", "stage", "frame", "command", "loop", "business_object"]
 Position = Annotated[int, QueryParameter(ge=1)]
 EVENTS_MAX = 1000
-_MOVES_MAX = 5
 
 
 class StoredPage(Struct, frozen=True, kw_only=True):
@@ -205,13 +200,10 @@ async def show_diff(
             services, history.execution_id, surfaces, until=before
         )
         former = fold.rows_by_surface
-        exported_rows = await _read_live_rows(services, history.execution_id)
-        keyed_rows = evidence.index_rows_by_key(exported_rows.rows)
-        other = {
-            surface: {key: encode_row(surface, row) for key, row in keyed_rows[surface].items()}
-            for surface in surfaces
-        }
-        version, is_live = exported_rows.version, True
+        live = await live_rows.read_live_rows(
+            services, history.execution_id, surfaces, bytes_max=replay_folds.BYTES_MAX
+        )
+        other, version, is_live = live.rows_by_surface, live.version, True
     else:
         version = await _check_position(services, history, after)
         former, other = await _fold_sides(services, history.execution_id, surfaces, before, version)
@@ -328,35 +320,24 @@ async def list_payloads(
 async def show_live(
     services: Services,
     history: History,
+    projection: FromQuery[Projection] = "all",
 ) -> ExportedRows:
-    """Show the rows of every read model, all of one position, with counts and a checksum."""
-    return await _read_live_rows(services, history.execution_id)
-
-
-async def _read_live_rows(services: ApiServices, execution_id: ExecutionId) -> ExportedRows:
-    """Read rows until none of them moved meanwhile; raises a 409 when they always do."""
-    for _ in range(_MOVES_MAX):
-        before = await services.history.projections.list_positions([execution_id])
-        rows_by_surface = {
-            surface: await services.history.projections.list_rows(surface, execution_id)
-            for surface in rows.SURFACES
-        }
-        if before == await services.history.projections.list_positions([execution_id]):
-            masked_rows = codec.decode_json(
-                redaction.mask_sealed_bytes(codec.encode_json(rows_by_surface))
-            )
-            return evidence.build_exported_rows(
-                masked_rows,
-                scope=EvidenceScope(execution_id=execution_id, **services.tenant_scope),
-                adapter=type(services.history.projections).__name__,
-                version=before.get(execution_id, 0),
-                exported_at=services.clock.now(),
-            )
-    raise ApiError(
-        HTTPStatus.CONFLICT,
-        code="moving",
-        detail=f"execution {execution_id} moved on {_MOVES_MAX} times while it was read",
-        hint="ask again, or pause it first: noetl pause",
+    """Show the rows of the read models, all of one position, with counts and a checksum."""
+    execution_id = history.execution_id
+    live = await live_rows.read_live_rows(
+        services, execution_id, _list_surfaces(projection), bytes_max=ANSWER_BYTES_MAX
+    )
+    return ExportedRows(
+        format_version=evidence.FORMAT_VERSION,
+        adapter=type(services.history.projections).__name__,
+        execution_id=execution_id,
+        **services.tenant_scope,
+        projection=projection,
+        version=live.version,
+        exported_at=services.clock.now(),
+        rows=live.show_rows(),
+        row_counts={surface: len(keyed) for surface, keyed in live.rows_by_surface.items()},
+        rows_checksum=live.compute_checksum(),
     )
 
 

@@ -26,6 +26,7 @@ from noetl_planner.identity.served_tenants import ServedTenants
 from noetl_planner.moments.moment_folds import MomentFolds
 from noetl_planner.moments.replay_folds import ReplayFolds
 from noetl_planner.moments.shared_moments import SharedMoments
+from noetl_planner.moments.watched_runs import WatchedRuns
 from noetl_planner.shards.caches import ProgramCache
 from noetl_planner.shards.commit_feed import CommitFeed
 from noetl_planner.shards.local_starts import LocalStarts
@@ -118,6 +119,7 @@ class HistoryStores(Struct, frozen=True, kw_only=True):
     moment_folds: MomentFolds = msgspec.field(default_factory=MomentFolds)
     replay_folds: ReplayFolds = msgspec.field(default_factory=ReplayFolds)
     shared_moments: SharedMoments[Any] = msgspec.field(default_factory=SharedMoments)
+    watched_runs: WatchedRuns = msgspec.field(default_factory=WatchedRuns)
 
 
 class PlaybookServices(Struct, frozen=True, kw_only=True):

@@ -1,30 +1,22 @@
 """Server-sent events of one execution: its committed history, and the progress of its tasks."""
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import (
-    AsyncExitStack,
-    aclosing,
-    asynccontextmanager,
-    suppress,
-)
+from contextlib import AsyncExitStack, aclosing
 from http import HTTPStatus
 from typing import Annotated
 
-import msgspec
-import structlog
 from litestar import get
 from litestar.params import FromPath, HeaderParameter, QueryParameter
 from litestar.response import ServerSentEventMessage, Stream
 
 from noetl_chassis import redaction
-from noetl_contracts import codec, subjects
-from noetl_contracts.commands.task_metrics import BYTES_MAX, StepProgress
+from noetl_contracts import codec
+from noetl_contracts.commands.task_metrics import StepProgress
 from noetl_contracts.errors import Retryable
 from noetl_contracts.events import find_event_class, get_event_type
 from noetl_contracts.events.execution_events import ExecutionEnd
-from noetl_contracts.ids import CommandId, ExecutionId
+from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger.envelope import Envelope
 from noetl_messaging.streams.ports import Hints
 from noetl_planner.api.http.limiters import FollowerSeat
@@ -38,6 +30,7 @@ from noetl_planner.api.http.problems import (
 from noetl_planner.api.http.service_groups import AdmissionLimits
 from noetl_planner.api.http.services import ApiServices, Services
 from noetl_planner.api.lookup import execution_lookup, hidden_values, views
+from noetl_planner.api.watch.progress_hints import LatestProgress, listen_to_progress
 from noetl_planner.api.watch.stream_access import StreamAccess
 from noetl_planner.shards.commit_feed import CommitListener, EventFeed
 
@@ -109,66 +102,11 @@ class HistoryFollower:
         return page
 
 
-# Commands whose latest progress waits to be taken; of more the oldest is forgotten.
-_COMMANDS_MAX = 64
-
-log = structlog.get_logger(__name__)
-
-
-class LatestProgress:
-    """The progress of tasks since it was last taken."""
-
-    def __init__(self) -> None:
-        self._by_command: OrderedDict[CommandId, StepProgress] = OrderedDict()
-
-    def put_hint(self, data: bytes) -> None:
-        """Keep the progress in a hint; other hints are dropped, since any client may send them."""
-        if len(data) > BYTES_MAX:
-            return
-        with suppress(msgspec.DecodeError):
-            progress = codec.decode_as(data, StepProgress)
-            self._by_command[progress.command_id] = progress
-            self._by_command.move_to_end(progress.command_id)
-        if len(self._by_command) > _COMMANDS_MAX:
-            self._by_command.popitem(last=False)
-
-    def take_latest(self) -> list[StepProgress]:
-        """Take out what has come, in the order in which it came."""
-        latest_progress = list(self._by_command.values())
-        self._by_command.clear()
-        return latest_progress
-
-
-@asynccontextmanager
-async def listen_to_progress(
-    hints: Hints, execution_id: ExecutionId
-) -> AsyncIterator[LatestProgress]:
-    """Hear of an execution's progress while the block runs; nothing where there is no listening."""
-    latest = LatestProgress()
-    hearing = asyncio.ensure_future(_receive_progress(hints, execution_id, latest))
-    try:
-        yield latest
-    finally:
-        hearing.cancel()
-        await asyncio.wait({hearing})
-
-
-async def _receive_progress(
-    hints: Hints, execution_id: ExecutionId, latest: LatestProgress
-) -> None:
-    try:
-        async for data in hints.subscribe(subjects.build_progress_hint(execution_id)):
-            latest.put_hint(data)
-    except Retryable as problem:
-        log.info("progress hints interrupted", reason=str(problem))
-
-
 # A client that hears nothing for several of these knows that the connection is gone.
 HEARTBEAT_S = 1.0
 TYPES_MAX = 100
 END = "end"
 PROGRESS = "progress"
-VERSION = "version"
 # Neither a client nor a proxy on the way may keep or gather what is to arrive at once.
 STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
@@ -177,8 +115,7 @@ class EventStream:
     """Shows one client what is followed.
 
     With `types` the client gets events of these types, and the end; with `hints` also the progress
-    of tasks that is told there. Without `has_values` events come without the data in them, without
-    `has_events` the latest version stands for all of them.
+    of tasks that is told there. Without `has_values` events come without the data in them.
     """
 
     def __init__(
@@ -188,10 +125,8 @@ class EventStream:
         types: frozenset[str] = frozenset(),
         hints: Hints | None = None,
         has_values: bool = True,
-        has_events: bool = True,
     ) -> None:
         self._following = following
-        self._has_events = has_events
         self._types = types
         self._hints = hints
         self._has_values = has_values
@@ -209,7 +144,7 @@ class EventStream:
                 pages = await stack.enter_async_context(aclosing(following.iterate_pages()))
                 async for page in pages:
                     messages = self._build_messages(page)
-                    messages += map(_build_progress_message, progress.take_latest())
+                    messages += map(build_progress_message, progress.take_latest())
                     if messages:
                         yield messages
                     elif _get_loop_time_s() - heard_at >= HEARTBEAT_S:
@@ -224,10 +159,11 @@ class EventStream:
             yield [ServerSentEventMessage(event=END, data="{}", id=following.after)]
 
     def _build_messages(self, page: list[Envelope]) -> list[ServerSentEventMessage]:
-        wanted = [envelope for envelope in page if self._is_wanted(envelope)]
-        if wanted and not self._has_events:
-            return [ServerSentEventMessage(event=VERSION, data="{}", id=wanted[-1].stream_version)]
-        return [_build_event_message(item, has_values=self._has_values) for item in wanted]
+        return [
+            _build_event_message(envelope, has_values=self._has_values)
+            for envelope in page
+            if self._is_wanted(envelope)
+        ]
 
     def _is_wanted(self, envelope: Envelope) -> bool:
         return not self._types or get_event_type(envelope.event) in self._types
@@ -243,7 +179,6 @@ async def follow(
         list[str] | None, QueryParameter(name="event_type", max_items=TYPES_MAX)
     ] = None,
     has_progress: Annotated[bool | None, QueryParameter(name="progress")] = None,
-    has_events: Annotated[bool | None, QueryParameter(name="events")] = None,
     last_event_id: Annotated[
         int | None, HeaderParameter(name="Last-Event-ID", ge=0, le=NUMBER_MAX)
     ] = None,
@@ -251,8 +186,7 @@ async def follow(
     """Follow an execution from a version on to its end: all its events, or those of some types.
 
     With `progress=true` messages of the type `progress` tell how far its Spark jobs are; they are
-    no events, have no id, and nobody keeps them. With `events=false` messages of the type
-    `version` have the latest version as their id, and stand for all events up to it.
+    no events, have no id, and nobody keeps them.
     """
     types = _check_event_types(wanted or [])
     begin = last_event_id if last_event_id is not None else after or 0
@@ -274,7 +208,6 @@ async def follow(
         types=types,
         hints=hints,
         has_values=has_values,
-        has_events=has_events is not False,
     ).iterate_messages()
     return Stream(
         stream_pages(
@@ -287,17 +220,26 @@ async def follow(
     )
 
 
-async def stream_pages(
+def stream_pages(
     pages: AsyncIterator[list[ServerSentEventMessage]],
     seat: FollowerSeat,
     access: StreamAccess,
 ) -> AsyncIterator[bytes]:
-    """Keep a seat for as long as a client listens and may; a page is sent as one chunk."""
+    """Send a page as one chunk; see `stream_parts`."""
+    parts = (b"".join(message.encode() for message in page) async for page in pages)
+    return stream_parts(parts, seat, access)
+
+
+async def stream_parts(
+    parts: AsyncGenerator[bytes], seat: FollowerSeat, access: StreamAccess
+) -> AsyncIterator[bytes]:
+    """Keep a seat for as long as a client listens and may."""
     with seat:
-        async for page in pages:
-            if not await access.is_open():
-                return
-            yield b"".join(message.encode() for message in page)
+        async with aclosing(parts):
+            async for part in parts:
+                if not await access.is_open():
+                    return
+                yield part
 
 
 def take_follower_seat(admission: AdmissionLimits, client: str, execution_id: str) -> FollowerSeat:
@@ -352,7 +294,8 @@ def _build_event_message(envelope: Envelope, *, has_values: bool) -> ServerSentE
     )
 
 
-def _build_progress_message(progress: StepProgress) -> ServerSentEventMessage:
+def build_progress_message(progress: StepProgress) -> ServerSentEventMessage:
+    """Tell how far a task is."""
     return ServerSentEventMessage(data=codec.encode_text(progress), event=PROGRESS)
 
 
