@@ -138,7 +138,7 @@ class SparkMover:
             transfer_rows.check_columns(frame.columns, table.columns, table.name)
             columns = [table.columns[name] for name in frame.columns]
             # What is wrong with a key or an expression is told before rows are copied.
-            build_statement(_list_staged(table, columns, staging), ends.aim)
+            build_statement(_describe_staged(table, columns, staging), ends.aim)
             plan = CopyTarget(
                 home=home,
                 credential=credential,
@@ -206,7 +206,7 @@ class SparkMover:
         copy_counts: CopyCounts,
     ) -> dict[str, Any]:
         """Make the rows the target's, and note that they are."""
-        staged_rows = _list_staged(table, columns, staging)
+        staged_rows = _describe_staged(table, columns, staging)
         async with lease_session(self._postgres, ends.target_auth, call.site) as session:
             connection = session.connection
             async with hold_transaction(connection):
@@ -272,7 +272,7 @@ async def _get_target(session: PostgresSession, table_name: Any) -> _TargetTable
     return _TargetTable(schema=target["schema"], name=target["name"], columns=columns)
 
 
-def _list_staged(table: _TargetTable, columns: list[TargetColumn], staging: str) -> StagedRows:
+def _describe_staged(table: _TargetTable, columns: list[TargetColumn], staging: str) -> StagedRows:
     return StagedRows(
         table=table.quoted_name,
         staging=sql_ident([table.schema, staging]),
