@@ -1,4 +1,7 @@
-"""The payload store over any adapter; digests, names, owners, seals and the shelf are here."""
+"""The payload store over any adapter: digests, names, owners, seals, and the shelf.
+
+The shelf holds what the collector of unused payloads puts aside before it is removed.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,4 @@
-"""Spreads byte strings over executors, one partition each.
+"""Runs shares of a wave on executors: each is an encoded byte string, and one partition.
 
 Loaded when Spark is, by `noetl_worker.spark.session` alone.
 """

@@ -221,6 +221,7 @@ class GroupCommit:
     async def _run_one_by_one(
         self, session: PostgresSession, text: str, batch: list[SharedRun]
     ) -> bool:
+        """Run what failed together each by itself; tell whether the connection can be used again."""
         for waiter in batch:
             if waiter.answer.done():
                 continue
