@@ -119,7 +119,8 @@ def build_resource_locator(
 ) -> str:
     """Write the locator of something that an owner has: its kind and its identity.
 
-    With `locality` it also says where that is, as in a region or on a node.
+    With `locality` it also says where that is, as in a region or on a node. Lineage, and the names
+    of planners and workers, are made of it.
 
     Raises `LocatorError` for places that the grammar does not know, and for a kind that would be
     read as a place.
