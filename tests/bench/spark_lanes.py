@@ -129,8 +129,8 @@ async def measure(folder: Path, arguments: argparse.Namespace) -> list[dict[str,
     )
     cases = []
     async with (
-        open_spark_session(options) as sparks,
-        open_wave_bench(sparks, store, waves_max=1, frames_max=FRAMES) as bench,
+        open_spark_session(options) as spark_session,
+        open_wave_bench(spark_session, store, waves_max=1, frames_max=FRAMES) as bench,
         _own_lane(bench, folder) as own,
     ):
 

@@ -286,7 +286,7 @@ def _tools(world: "World", process: Process, mask: SecretMask, payloads: Any) ->
         artifact=none,
         transfer=none,
         credential_test=none,
-        sparks=none,
+        spark_session=none,
         keyring=Keyring(
             sources=EntrySources(vault=vault, tokens=none, environ=WORKER.secret_env),
             sealer=sealer,

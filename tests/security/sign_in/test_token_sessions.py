@@ -14,7 +14,11 @@ from noetl_planner.api.app import create_app
 from noetl_planner.api.http import gate
 from noetl_planner.identity.authenticator import Authenticator, digest_token
 from noetl_planner.identity.openid import browser_sessions
-from noetl_planner.identity.openid.browser_sessions import CODE_S, BrowserSessionsPort, BrowserSessions
+from noetl_planner.identity.openid.browser_sessions import (
+    CODE_S,
+    BrowserSessions,
+    BrowserSessionsPort,
+)
 from noetl_storage.memory.identities import MemorySessions
 
 WHOAMI = "/api/auth/whoami"

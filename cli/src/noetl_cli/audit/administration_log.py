@@ -35,7 +35,9 @@ def follow_records(
 ) -> Iterator[dict[str, Any]]:
     """Yield records that come after a version, for as long as the caller asks."""
     while True:
-        page = planner.get("/api/audit", **_build_query(record_query), after=after, limit=PAGE_RECORDS)
+        page = planner.get(
+            "/api/audit", **_build_query(record_query), after=after, limit=PAGE_RECORDS
+        )
         records = _place_records(page)
         yield from records
         after = max(after, page["next_after"])
@@ -47,7 +49,9 @@ def list_whole_log(planner: PlannerClient, record_query: RecordQuery) -> Iterato
     """Yield every record that is wanted, the first one first."""
     after = 0
     while True:
-        page = planner.get("/api/audit", **_build_query(record_query), after=after, limit=PAGE_RECORDS)
+        page = planner.get(
+            "/api/audit", **_build_query(record_query), after=after, limit=PAGE_RECORDS
+        )
         records = _place_records(page)
         yield from records
         if len(records) < PAGE_RECORDS:

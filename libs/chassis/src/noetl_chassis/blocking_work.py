@@ -43,7 +43,7 @@ async def wait_until_ended(
 ) -> R:
     """Wait for work that runs; when the caller is cancelled, until it has ended all the same.
 
-    With `interrupt` it is asked to end meanwhile. The cancellation is raised, and not what came of it.
+    With `interrupt` it is asked to end meanwhile. The cancellation is raised, not what came of it.
     """
     try:
         return await asyncio.shield(running)

@@ -49,7 +49,7 @@ from noetl_planner.identity.authenticator import Authenticator, NobodyCanSignIn
 from noetl_planner.identity.author_access import AuthorAccess
 from noetl_planner.identity.denials import DenialLog
 from noetl_planner.identity.openid import sign_in
-from noetl_planner.identity.openid.browser_sessions import BrowserSessionsPort, BrowserSessions
+from noetl_planner.identity.openid.browser_sessions import BrowserSessions, BrowserSessionsPort
 from noetl_planner.identity.openid.sign_in import SignIn
 from noetl_planner.identity.principals import build_system_access
 from noetl_planner.identity.served_tenants import check_database

@@ -35,7 +35,7 @@ async def serve_worker(config: Settings) -> None:
         tools, mask = await enter(open_tools(config, payloads, clock, near=payloads))
         process.health.add_check("nats", nats.check_connection)
         async with asyncio.TaskGroup() as group:
-            group.create_task(tools.sparks.warm_session())
+            group.create_task(tools.spark_session.warm_session())
             for lane in config.lanes:
                 adapters = Adapters(
                     consumers=_build_consumers(nats, config, lane),

@@ -154,7 +154,9 @@ async def open_tools(
         duckdb = _build_duckdb_tool(
             config, vault, datasets, references, scripts, locks=locks, postgres=postgres, near=near
         )
-        spark_session = await enter(open_spark_session(wiring.build_spark_options(config, folders.spark)))
+        spark_session = await enter(
+            open_spark_session(wiring.build_spark_options(config, folders.spark))
+        )
         environments = _build_environments(config, folders, mask)
         reads = _build_spark_reader(config, references, vault, datasets)
         code = await enter(_open_spark_code(config, folders, environments, mask))

@@ -88,7 +88,10 @@ def parse_playbooks(
 def report_unreadable(error: UnreadableError, *, level: Level) -> ParsedPlaybook:
     """Say why a text cannot be read."""
     empty = YamlDocument(
-        value=None, values={error.text_problem.path: error.text_problem.place}, keys={}, text_problems=(error.text_problem,)
+        value=None,
+        values={error.text_problem.path: error.text_problem.place},
+        keys={},
+        text_problems=(error.text_problem,),
     )
     reading = DocumentReader(empty, level=level, readers={})
     _report_text_problems(reading)
@@ -127,7 +130,11 @@ def parse_document(
 def _report_text_problems(reading: DocumentReader) -> None:
     for text_problem in reading.document.text_problems:
         reading.report_problem(
-            text_problem.code, text_problem.path, text_problem.message, hint=text_problem.hint, place=text_problem.place
+            text_problem.code,
+            text_problem.path,
+            text_problem.message,
+            hint=text_problem.hint,
+            place=text_problem.place,
         )
 
 

@@ -140,7 +140,11 @@ def read_subscription(document: YamlDocument, *, level: Level) -> ReadSubscripti
     reading = DocumentReader(document, level=level, readers={})
     for text_problem in document.text_problems:
         reading.report_problem(
-            text_problem.code, text_problem.path, text_problem.message, hint=text_problem.hint, place=text_problem.place
+            text_problem.code,
+            text_problem.path,
+            text_problem.message,
+            hint=text_problem.hint,
+            place=text_problem.place,
         )
     root = _read_root(reading, document.value)
     template_checks.check_templates(reading, None)

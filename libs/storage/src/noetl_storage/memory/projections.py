@@ -288,7 +288,7 @@ class MemoryProjections:
         return [copy_row(surface[key]) for key in keys if key in surface]
 
     async def find_frame(self, execution_id: ExecutionId, frame_id: str) -> dict[str, Any] | None:
-        """Return the row of one frame, or None; a commit over HTTP that is late says what ended it."""
+        """Return the row of one frame, or None: a late commit over HTTP says what ended it."""
         return copy_row(self._get_surface("frame").get((execution_id, frame_id)))
 
     async def list_issued(

@@ -329,7 +329,7 @@ class HistoryPages(Protocol):
     async def list_check_events(
         self, execution_ids: Sequence[ExecutionId], *, step: str | None, events_max: int
     ) -> list[ShownEvent]:
-        """Return ends of steps with reports of their datasets' checks, the latest `events_max` first.
+        """Return the latest ends of steps with reports of checks of datasets, `events_max` of them.
 
         The caller has checked whose they are. What has left the ledger is not among them.
         """

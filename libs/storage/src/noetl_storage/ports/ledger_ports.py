@@ -327,7 +327,7 @@ class Projections(Protocol):
         """Return the rows of these commands of an execution that are there, in any order."""
 
     async def find_frame(self, execution_id: ExecutionId, frame_id: str) -> dict[str, Any] | None:
-        """Return the row of one frame, or None; a commit over HTTP that is late says what ended it."""
+        """Return the row of one frame, or None: a late commit over HTTP says what ended it."""
 
     async def list_issued(
         self,

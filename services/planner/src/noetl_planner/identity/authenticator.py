@@ -166,7 +166,9 @@ class Authenticator:
             return TokenHolder(issuer=KEY_ISSUER, subject=prefix, name=principal.name)
         return None
 
-    async def _read_session(self, browsers: BrowserSessionsPort, evidence: Evidence) -> Principal | None:
+    async def _read_session(
+        self, browsers: BrowserSessionsPort, evidence: Evidence
+    ) -> Principal | None:
         name = browser_sessions.name_session_cookie(is_secure=browsers.is_secure)
         secret = _find_cookie(evidence.cookies, name)
         person = await browsers.sessions.find_session(secret)

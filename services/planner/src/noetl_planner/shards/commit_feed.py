@@ -81,7 +81,9 @@ class CommitListener:
     `subscribe` begins to listen to other planners, who set the event from then on.
     """
 
-    def __init__(self, commit_signal: asyncio.Event, subscribe: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, commit_signal: asyncio.Event, subscribe: Callable[[], Awaitable[None]]
+    ) -> None:
         self._commit_signal = commit_signal
         self._subscribe = subscribe
         self._is_listening = False
@@ -171,7 +173,9 @@ class CommitFeed:
         async with AsyncExitStack() as listening:
 
             async def start_listening() -> None:
-                others = hints.watch_hints(subjects.build_growth_hint(execution_id), feed.commit_signal)
+                others = hints.watch_hints(
+                    subjects.build_growth_hint(execution_id), feed.commit_signal
+                )
                 await listening.enter_async_context(others)
 
             listener = CommitListener(feed.commit_signal, start_listening)

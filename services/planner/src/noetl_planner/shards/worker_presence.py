@@ -39,7 +39,9 @@ class WorkerPresence:
         self._received_heartbeats.pop(key, None)
         self._show_free_capacity(beat.worker_id, beat)
         if beat.capacity > 0:
-            self._received_heartbeats[key] = ReceivedHeartbeat(beat=beat, at_s=self._clock.monotonic_s())
+            self._received_heartbeats[key] = ReceivedHeartbeat(
+                beat=beat, at_s=self._clock.monotonic_s()
+            )
         while len(self._received_heartbeats) > WORKERS_MAX:
             del self._received_heartbeats[next(iter(self._received_heartbeats))]
 
@@ -47,8 +49,12 @@ class WorkerPresence:
         """Count an offer against a worker's free capacity, until its next heartbeat."""
         for key, received_heartbeat in self._received_heartbeats.items():
             if key[0] == worker_id and host in key[1]:
-                beat = structs.replace(received_heartbeat.beat, running=received_heartbeat.beat.running + 1)
-                self._received_heartbeats[key] = ReceivedHeartbeat(beat=beat, at_s=received_heartbeat.at_s)
+                beat = structs.replace(
+                    received_heartbeat.beat, running=received_heartbeat.beat.running + 1
+                )
+                self._received_heartbeats[key] = ReceivedHeartbeat(
+                    beat=beat, at_s=received_heartbeat.at_s
+                )
 
     def forget_worker(self, worker_id: WorkerId) -> None:
         """Forget the heartbeats of a worker: it gets no offers before its next heartbeat."""

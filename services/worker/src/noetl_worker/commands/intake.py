@@ -166,7 +166,7 @@ class Intake:
         return deliveries
 
     def _note_quiet_lane(self, lane: int, *, requested_count: int, received_count: int) -> None:
-        """Remember which lanes have less than they are asked for: the next wait asks them for one."""
+        """Remember which lanes have less than they are asked for; waits ask them for one."""
         if received_count < requested_count:
             self._quiet.add(lane)
         else:

@@ -96,7 +96,9 @@ async def list_states(
     )
     return StateList(
         states=[
-            _build_state_view(change) for change in states[:limit] if services.covers_path(change.path)
+            _build_state_view(change)
+            for change in states[:limit]
+            if services.covers_path(change.path)
         ],
         has_more=len(states) > limit,
     )

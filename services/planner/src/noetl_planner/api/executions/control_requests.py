@@ -23,7 +23,9 @@ async def request_cancel(
     return await submit_control(services, text, "cancel", lambda _: fact)
 
 
-async def request_pause(services: ApiServices, text: str, reason: str | None) -> views.ControlAnswer:
+async def request_pause(
+    services: ApiServices, text: str, reason: str | None
+) -> views.ControlAnswer:
     """Commit a request to pause an execution; return the status of one that has ended."""
     return await submit_control(
         services,
@@ -59,7 +61,9 @@ async def submit_control(
                 services, build_fact(name), execution_id, request_id=name, kind=kind
             ),
         )
-    return views.ControlAnswer(execution_id=execution_id, status=row["status"], accepted=not is_over)
+    return views.ControlAnswer(
+        execution_id=execution_id, status=row["status"], accepted=not is_over
+    )
 
 
 def check_accepted_answer(answer: views.ControlAnswer) -> None:

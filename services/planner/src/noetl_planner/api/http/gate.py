@@ -71,7 +71,9 @@ class Gate:
         headers = {name: value for name, value in scope["headers"] if name in _HEADERS}
         if rule.access_kind is AccessKind.PUBLIC:
             return await self._admit_anybody(headers)
-        services = await self._find_services(method, path, headers, _get_address(scope), rule.access_kind)
+        services = await self._find_services(
+            method, path, headers, _get_address(scope), rule.access_kind
+        )
         access = services.access
         if services.is_new_place:
             await self._check_new_place(access, method, path)
@@ -119,7 +121,12 @@ class Gate:
         raise build_forbidden_error(access, permission)
 
     async def _find_services(
-        self, method: str, path: str, headers: dict[bytes, bytes], address: str, access_kind: AccessKind
+        self,
+        method: str,
+        path: str,
+        headers: dict[bytes, bytes],
+        address: str,
+        access_kind: AccessKind,
     ) -> ApiServices:
         try:
             return await self._find_bound_services(method, headers)
@@ -127,7 +134,10 @@ class Gate:
             await self._record_unknown(address, f"{method} {path}", refusal.code)
             raise _build_unauthorized_error(refusal) from refusal
         except NoRole as refusal:
-            if access_kind is AccessKind.SIGNED_IN and not headers.keys() & {_TENANT, _ORGANIZATION}:
+            if access_kind is AccessKind.SIGNED_IN and not headers.keys() & {
+                _TENANT,
+                _ORGANIZATION,
+            }:
                 return self._bind_roleless(refusal)
             await self._record_no_role(refusal, f"{method} {path}")
             raise _build_forbidden_place_error(refusal) from refusal

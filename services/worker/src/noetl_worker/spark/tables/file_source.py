@@ -107,7 +107,7 @@ class FilePieceReader(DataSourceReader):
         except DatasetProblem as problem:
             raise SparkRefusal(problem.kind, problem.message) from problem
         if rejects.count:
-            _tell_rejects(file_input, partition.number, rejects)
+            _report_rejects(file_input, partition.number, rejects)
 
     def _iterate_batches(
         self,
@@ -164,12 +164,14 @@ def read_rejects(home: StoreAddress, name: str) -> Rejects:
 
 
 class ReportedRejects(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows that one task of Spark left out, for the driver."""
+
     count: int
     rows: list[Any]
 
 
-def _tell_rejects(file_input: FileInput, task: int, rejects: Rejects) -> None:
-    """Leave what was rejected where the driver finds it; a repeated task tells the same."""
+def _report_rejects(file_input: FileInput, task: int, rejects: Rejects) -> None:
+    """Leave what was rejected where the driver finds it; a repeated task reports the same."""
     home = file_input.home
     data = codec.encode_json(ReportedRejects(count=rejects.count, rows=list(rejects.rows)))
 

@@ -104,6 +104,7 @@ class TableWriter(DataSourceArrowWriter):
 
 def _write_once(home: StoreAddress, name: str, data: bytes) -> bytes | None:
     """Write the list of a table's parts under its name, or return what has the name already."""
+
     async def put_object(payloads: Payloads) -> bytes | None:
         return await payloads.put_named(
             f"{_FOLDER}/{name}",

@@ -25,7 +25,9 @@ def show_command(kind: str, *, count: int, **result_fields: Any) -> dict[str, An
 
 def show_commands(commands: list[dict[str, Any]]) -> dict[str, Any]:
     """Show what several statements did: the rows are those of the last one that gave any."""
-    shown_command = next((command for command in reversed(commands) if command["columns"]), commands[-1])
+    shown_command = next(
+        (command for command in reversed(commands) if command["columns"]), commands[-1]
+    )
     raw: dict[str, Any] = {
         "rows": shown_command["rows"],
         "row_count": shown_command["row_count"],
