@@ -24,7 +24,7 @@ from tests.support.signing_in import a_settings, open_from_settings
 from tests.support.storage import ORGANIZATION, TENANT, Stores, migrated, postgres_stores
 
 from noetl_chassis.clock import SystemClock
-from noetl_chassis.lifecycle import calm_collector
+from noetl_chassis.lifecycle import tune_garbage_collector
 from noetl_contracts.identity.role_bindings import RoleBinding, SubjectKind
 from noetl_planner.api.http.gate import Gate
 from noetl_planner.api.http.quota_board import QuotaBoard
@@ -50,7 +50,7 @@ class Evidence(Struct, frozen=True):
 def measure(*, requests: int = REQUESTS, new_requests: int = NEW_REQUESTS) -> dict[str, Any]:
     """Admit requests of each kind, one after another, as known and as seen for the first time."""
     with tempfile.TemporaryDirectory(prefix="noetl-bench-") as folder:
-        calm_collector()
+        tune_garbage_collector()
         rows = uvloop.run(_measure(Path(folder), requests, new_requests))
     return {"requests": requests, "new_requests": new_requests, "goal_us": GOAL_US, "kinds": rows}
 

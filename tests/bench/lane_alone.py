@@ -57,7 +57,7 @@ class Unserved:
         taken = await self._worker.commands.fetch_batch(messages_max=len(asked), wait_s=5)
         async with asyncio.TaskGroup() as group:
             for delivery in taken:
-                group.create_task(self._worker.lane.attend_delivery(delivery))
+                group.create_task(self._worker.lane.handle_delivery(delivery))
         failed = [item for item in await self._worker.facts() if _has_failed(item)]
         assert not failed, failed
 
@@ -72,7 +72,7 @@ def _has_failed(fact: Fact) -> bool:
 async def _lane(credential: str, dsn: str) -> AsyncIterator[Bench]:
     async with bench() as worker:
         await worker.put_credential(credential, {"dsn": dsn})
-        lifecycle.calm_collector()
+        lifecycle.tune_garbage_collector()
         yield worker
 
 

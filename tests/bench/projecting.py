@@ -16,7 +16,7 @@ from tests.support.projecting import ProjectorHarness
 from tests.support.servers import PostgresServer, postgres_server
 from tests.support.storage import migrated, postgres_stores
 
-from noetl_chassis.lifecycle import calm_collector
+from noetl_chassis.lifecycle import tune_garbage_collector
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger.envelope import EventBatch
 from noetl_projector.service import Projector
@@ -37,7 +37,7 @@ def measure(*, executions: int = EXECUTIONS, steady_s: float = STEADY_S) -> dict
         postgres_server(Path(folder), is_durable=True) as server,
     ):
         # What a service does as it starts.
-        calm_collector()
+        tune_garbage_collector()
         return uvloop.run(_measure(server, executions, steady_s))
 
 

@@ -14,7 +14,7 @@ from tests.support.retaining import archivist, make_partition
 from tests.support.servers import PostgresServer, postgres_server
 from tests.support.storage import a_fence, migrated, postgres_stores
 
-from noetl_chassis.lifecycle import calm_collector
+from noetl_chassis.lifecycle import tune_garbage_collector
 from noetl_storage.archive import parquet
 from noetl_storage.archive.archivist import UnitProgress
 from noetl_storage.payloads.factory import open_payloads
@@ -33,7 +33,7 @@ def measure(*, executions: int = EXECUTIONS) -> dict[str, Any]:
         postgres_server(Path(folder) / "server", is_durable=True) as server,
     ):
         # What a service does as it starts, and loads with the first part that it writes.
-        calm_collector()
+        tune_garbage_collector()
         assert parquet.SCHEMA
         stores = [Path(folder) / f"retiring_{number}" for number in range(ROUNDS)]
         for store in stores:

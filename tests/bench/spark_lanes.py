@@ -129,8 +129,8 @@ async def measure(folder: Path, arguments: argparse.Namespace) -> list[dict[str,
     )
     cases = []
     async with (
-        open_spark_session(options) as sparks,
-        open_wave_bench(sparks, store, waves_max=1, frames_max=FRAMES) as bench,
+        open_spark_session(options) as spark_session,
+        open_wave_bench(spark_session, store, waves_max=1, frames_max=FRAMES) as bench,
         _own_lane(bench, folder) as own,
     ):
 
@@ -160,18 +160,18 @@ async def _own_lane(bench: WaveBench, folder: Path) -> AsyncIterator[Run]:
     ) as worker:
 
         async def run(commands: list[Command]) -> None:
-            await _attended(
+            await _handled_tasks(
                 worker, [structs.replace(command, lane=IO_LANE) for command in commands]
             )
 
         yield run
 
 
-async def _attended(worker: Bench, commands: list[Command]) -> None:
+async def _handled_tasks(worker: Bench, commands: list[Command]) -> None:
     for command in commands:
         await worker.send(command)
     deliveries = await worker.commands.fetch_batch(messages_max=len(commands), wait_s=5)
-    await asyncio.gather(*[worker.lane.attend_delivery(delivery) for delivery in deliveries])
+    await asyncio.gather(*[worker.lane.handle_delivery(delivery) for delivery in deliveries])
     ended = await worker.facts()
     assert len(ended) >= len(commands), "a frame gave no fact"
 

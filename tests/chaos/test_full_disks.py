@@ -202,7 +202,7 @@ def test_a_full_disk_of_nats_costs_only_time(site: Site) -> None:
     with site.nats.full():
         # One that says nothing, busy with the files of others, may still say it the next time.
         wait_until(
-            lambda: probes.is_write_refused(health),
+            lambda: probes.is_unwell(health),
             timeout_s=PATIENCE_S,
             what="a stream could not write",
         )

@@ -14,7 +14,7 @@ from tests.support.cluster.one_node import OneNode
 from tests.support.cluster.releases import build_values
 from tests.support.servers import wait_until
 
-NAMESPACE, WORKER = "sparks", "noetl-worker-0"
+NAMESPACE, WORKER = "spark_session", "noetl-worker-0"
 IMAGE = "noetl-worker-spark:latest"
 EXECUTORS = "spark-role=executor"
 EXECUTORS_MAX = 2

@@ -16,13 +16,13 @@ from tests.support.buckets import account_of, open_bucket
 from tests.support.servers import S3Server, s3_server
 from tests.support.stack import Stack, running_stack
 
-SCALE = 0.1
+SCALE = 1.0
 PARTITIONS = 4
 SOURCES = ("parquet", "postgres", "iceberg")
 STEP_TIMES = """
 SELECT node_name AS step,
        extract(epoch FROM max(created_at) FILTER (WHERE event_type = 'call.done')
-         - min(created_at) FILTER (WHERE event_type = 'command.started'))::float8 AS seconds
+         - min(created_at) FILTER (WHERE event_type = 'command.issued'))::float8 AS seconds
 FROM noetl.event WHERE execution_id = $1 AND node_name LIKE 'q__' GROUP BY node_name
 """
 HEAD = """\
@@ -177,7 +177,7 @@ def section(found: dict[str, Any]) -> str:
     sums = " | ".join(f"{sum(seconds[one].values()):.1f}" for one in columns)
     return f"""The 22 queries of TPC-H at scale factor {found["scale"]:g} as `kind: spark` steps, from Parquet in a bucket, from PostgreSQL
 ({PARTITIONS} partitions a table) and from Iceberg, which NoETL itself has loaded from the Parquet. Each answer is DuckDB's over
-the same files: all values exactly and in order, averages and quotients to six digits. Seconds are from a step's claim
+the same files: all values exactly and in order, averages and quotients to six digits. Seconds are from the command of a step
 to its end, in a warm session. Plain PySpark has the settings of a worker's session and reads the files from the disk
 with Spark's own reader.
 

@@ -27,13 +27,13 @@ weights = st.fixed_dictionaries({name: st.integers(1, 5) for name in "abcd"})
 
 @given(st.integers(0, 40), st.sets(tenants), st.dictionaries(tenants, st.integers(0, 20)), weights)
 def test_room_goes_to_whoever_has_least_for_its_weight(
-    room: int, hungry: set[str], running: dict[str, int], weighed: dict[str, int]
+    room: int, waiting: set[str], running: dict[str, int], weighed: dict[str, int]
 ) -> None:
-    places = allot_places(room, hungry=hungry, running=running, weights=weighed)
-    assert set(places) == hungry
-    assert sum(places.values()) == (room if hungry else 0)
-    for item in hungry:
-        for other in hungry:
+    places = allot_places(room, waiting=waiting, running=running, weights=weighed)
+    assert set(places) == waiting
+    assert sum(places.values()) == (room if waiting else 0)
+    for item in waiting:
+        for other in waiting:
             if places[other]:
                 # The last place of another was not one that this one had more right to.
                 has = (running.get(item, 0) + places[item] + 1) / weighed[item]
@@ -44,7 +44,7 @@ def test_room_goes_to_whoever_has_least_for_its_weight(
 def test_of_an_empty_worker_each_gets_its_share_whole(
     room: int, weighed: dict[str, int], first: int
 ) -> None:
-    places = allot_places(room, hungry=weighed, running={}, weights=weighed, first=first)
+    places = allot_places(room, waiting=weighed, running={}, weights=weighed, first=first)
     total = sum(weighed.values())
     assert all(places[name] >= room * weighed[name] // total for name in weighed)
 
@@ -60,7 +60,7 @@ class Work:
     async def listen_for_cancellations(self) -> None:
         await asyncio.Event().wait()
 
-    async def attend_delivery(self, delivery: Delivery) -> None:
+    async def handle_delivery(self, delivery: Delivery) -> None:
         self.begun.append(subjects.parse_command_subject(delivery.subject).tenant_id)
         await asyncio.sleep(0.001)
         await delivery.ack()

@@ -117,10 +117,10 @@ def _loop_done_twice() -> list[Patch]:
         draft.build_event_key,
     )
 
-    def asks_twice(self: LoopQueue, state: Any, run_id: str, mailbox: Any) -> None:
-        ask(self, state, run_id, mailbox)
-        mailbox._requested_keys.clear()
-        ask(self, state, run_id, mailbox)
+    def asks_twice(self: LoopQueue, state: Any, run_id: str, inbox: Any) -> None:
+        ask(self, state, run_id, inbox)
+        inbox._requested_keys.clear()
+        ask(self, state, run_id, inbox)
 
     def ends_again(decision: Any, fact: Any) -> None:
         before = len(decision.envelopes)
@@ -182,7 +182,7 @@ def _attempt_unchecked() -> list[Patch]:
 
 
 def _runs_redeliveries() -> list[Patch]:
-    attend = CommandHost.attend_delivery
+    attend = CommandHost.handle_delivery
 
     class First:
         def __init__(self, delivery: Any) -> None:
@@ -195,7 +195,7 @@ def _runs_redeliveries() -> list[Patch]:
     async def broken(self: CommandHost, delivery: Any) -> None:
         await attend(self, First(delivery))  # type: ignore[arg-type]  # the same delivery, renamed
 
-    return [(CommandHost, "attend_delivery", broken)]
+    return [(CommandHost, "handle_delivery", broken)]
 
 
 def _no_lease_end() -> list[Patch]:
@@ -276,7 +276,7 @@ def _no_nudges() -> list[Patch]:
     async def broken(_self: Reaper) -> None:
         return None
 
-    return [(Reaper, "nudge_stalled", broken)]
+    return [(Reaper, "wake_stalled", broken)]
 
 
 def _one_name() -> list[Patch]:

@@ -219,7 +219,7 @@ def api(
 
 
 async def plan(world: "World", process: Process) -> None:
-    """Run a planner, and what it begins for those who ask its own doors."""
+    """Run a planner, and what it begins for those who ask its own API."""
     adapters = _planning(world, process)
     world.open_doors(process, lambda tenant: api(world, process, tenant, adapters))
     together = planning.build_shard_context(adapters, PLANNER, producer=process.name)
@@ -235,7 +235,7 @@ async def plan(world: "World", process: Process) -> None:
         owner=owner,
         publishing=together.message_publisher,
         gathering=together.loop_queue,
-        doors=_no_doors,
+        serve_requests=_serve_nobody,
         renewal_s=PLANNER.shard_renewal_s,
         loop_health=_pulse(process),
         stop=process.stop,
@@ -286,7 +286,7 @@ def _tools(world: "World", process: Process, mask: SecretMask, payloads: Any) ->
         artifact=none,
         transfer=none,
         credential_test=none,
-        sparks=none,
+        spark_session=none,
         keyring=Keyring(
             sources=EntrySources(vault=vault, tokens=none, environ=WORKER.secret_env),
             sealer=sealer,
@@ -368,7 +368,7 @@ async def sweep(world: "World", process: Process) -> None:
     )
 
 
-async def _no_doors(stop: asyncio.Event) -> None:
+async def _serve_nobody(stop: asyncio.Event) -> None:
     await stop.wait()
 
 

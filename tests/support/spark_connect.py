@@ -99,8 +99,8 @@ async def main(master: str, store: Path, folder: Path) -> None:
         master=master, folder=folder, adopt=set_variables, environ=read_java_environ()
     )
     async with (
-        open_spark_session(options) as sparks,
-        open_wave_bench(sparks, store, poll_s=0.1) as bench,
+        open_spark_session(options) as spark_session,
+        open_wave_bench(spark_session, store, poll_s=0.1) as bench,
     ):
         rows = [{"n": -1 if n == BAD else n} for n in range(ROWS)]
         reference = await bench.collection(rows)

@@ -82,13 +82,13 @@ def frames_of(
 
 @asynccontextmanager
 async def open_wave_bench(
-    sparks: SharedSparkSession, folder: Path, **limits: Any
+    spark_session: SharedSparkSession, folder: Path, **limits: Any
 ) -> AsyncIterator[WaveBench]:
     """Waves that are served while the block runs."""
     threads = ThreadRunner(8)
     payloads = FilesystemPayloads(folder, threads=threads)
     waves = WaveRunner(
-        sparks=sparks,
+        spark_session=spark_session,
         entry=run_partition,
         payloads=payloads,
         worker_id=WORKER,

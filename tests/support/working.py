@@ -172,7 +172,7 @@ class Bench(Struct, frozen=True, kw_only=True):
         await self.send(command)
         (delivery,) = await self.commands.fetch_batch(messages_max=1, wait_s=5)
         async with asyncio.timeout(240):
-            await self.lane.attend_delivery(delivery)
+            await self.lane.handle_delivery(delivery)
         return await self.facts()
 
     async def batches(self) -> list[facts.FactBatch]:

@@ -87,6 +87,7 @@ def use_plain_values() -> None:
 
 
 def _build_parameter(descriptor: TypeDescriptor) -> RuntimeParam:
+    """Make the reader of one option's values, as Typer's own does."""
     return PlainParameter(
         parameter_info=descriptor.parameter_info,
         annotation=descriptor.annotation,

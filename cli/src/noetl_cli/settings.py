@@ -117,7 +117,7 @@ def build_audit_environ(access: AuditAccess) -> dict[str, str]:
 
 
 def read_audit_access() -> AuditAccess:
-    """Read what an audit opens where one of its executors runs."""
+    """Read from the environment what an audit on Spark needs on its executors: DSN and store."""
     names = AuditAccess.__struct_fields__
     return AuditAccess(
         **{name: os.environ.get(f"{AUDIT_PREFIX}{name.upper()}", "") for name in names}

@@ -224,7 +224,7 @@ def main(spark, inputs):
     error = await failed(worker, code=code, timeout_s=6)
     assert (error.kind, error.retryable) == ("timeout", True)
     await lives_on(worker)
-    context = worker.tools.sparks._session.sparkContext  # type: ignore[union-attr]  # a session was started
+    context = worker.tools.spark_session._session.sparkContext  # type: ignore[union-attr]  # a session was started
     assert list(context.statusTracker().getActiveStageIds()) == []
     for child in psutil.Process(os.getpid()).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -396,6 +396,9 @@ async def test_rows_are_held_to_what_is_expected_of_them(worker: Bench, s3: S3Se
         spark_call(sql="SELECT * FROM w", inputs={"w": orphans, "p": people})
     )
     assert found.error is None, "person 1 is known, and null is of nobody"
+    numbers = {**place, "mode": "overwrite", "expect": {"in": {"code": [1]}}}
+    texts = await worker.tools.run(sink_call(numbers, key="t", sql="SELECT '01' AS code"))
+    assert "'code', which is text, with 1" in getattr(texts.error, "message", "")
     columns = "id BIGINT, person BIGINT, amount BIGINT"
     told = {"schema": {"columns": columns, "drift": "warn"}, "not_null": "id", "on_fail": "divert"}
     known = {**place, "expect": told}

@@ -94,8 +94,13 @@ async def test_executors_are_asked_for_as_pods_that_find_the_driver_and_their_ke
         config = settings_of(
             spark_master=master, payload_url="s3://store", payload_seal_key=SEAL_KEY, **OWN
         )
-        async with open_spark_session(wiring.build_spark_options(config, tmp_path)) as sparks:
-            assert await sparks.run_job(lambda one: one.sparkContext.master, name="any") == master
+        async with open_spark_session(
+            wiring.build_spark_options(config, tmp_path)
+        ) as spark_session:
+            assert (
+                await spark_session.run_job(lambda one: one.sparkContext.master, name="any")
+                == master
+            )
 
             async def pods() -> list[dict[str, Any]]:
                 return [body for path, body in made if path == PODS]
@@ -144,7 +149,9 @@ async def test_what_executors_cannot_be_without_is_named(
 ) -> None:
     with cluster() as (master, made):
         config = settings_of(spark_master=master, **{**OWN, left_out: ""})
-        async with open_spark_session(wiring.build_spark_options(config, tmp_path)) as sparks:
+        async with open_spark_session(
+            wiring.build_spark_options(config, tmp_path)
+        ) as spark_session:
             with pytest.raises(SparkUnavailable, match=f"{named}.*docs/reference/spark.md"):
-                await sparks.run_job(lambda one: one, name="any")
+                await spark_session.run_job(lambda one: one, name="any")
     assert made == []

@@ -43,6 +43,6 @@ async def test_spark_parses_each_statement(tmp_path: Path, monkeypatch: pytest.M
     options = SessionOptions(
         master="local[1]", folder=tmp_path, adopt=adopt, environ=read_java_environ()
     )
-    async with open_spark_session(options) as sparks:
+    async with open_spark_session(options) as spark_session:
         assert len(_statements()) > 30
-        assert await sparks.run_job(parse, name="parse") == []
+        assert await spark_session.run_job(parse, name="parse") == []

@@ -32,13 +32,15 @@ async def test_a_driver_that_is_killed_while_it_starts_is_lost_and_another_one_i
         spark.kill(found)
         return bool(found)
 
-    async with open_spark_session(options) as sparks:
-        job = sparks.run_job(lambda session: session.range(3).count(), name="counting")
+    async with open_spark_session(options) as spark_session:
+        job = spark_session.run_job(lambda session: session.range(3).count(), name="counting")
         waiting = asyncio.create_task(job)
         await eventually(is_killed, timeout_s=60)
         with pytest.raises(SparkLost, match="killed"):
             await waiting
-        assert await sparks.run_job(lambda session: session.range(3).count(), name="again") == 3
+        assert (
+            await spark_session.run_job(lambda session: session.range(3).count(), name="again") == 3
+        )
 
 
 async def test_what_java_says_of_a_setting_is_in_the_error(
@@ -55,6 +57,6 @@ async def test_what_java_says_of_a_setting_is_in_the_error(
         environ=read_java_environ(),
         conf={"spark.driver.memory": "9x"},
     )
-    async with open_spark_session(options) as sparks:
+    async with open_spark_session(options) as spark_session:
         with pytest.raises(SparkUnavailable, match="9x"):
-            await sparks.run_job(lambda session: session.range(3).count(), name="counting")
+            await spark_session.run_job(lambda session: session.range(3).count(), name="counting")

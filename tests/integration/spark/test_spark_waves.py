@@ -45,7 +45,7 @@ WAIT = """
 class WaveSession(Struct, frozen=True, kw_only=True):
     """One session for the whole module, and waves over it."""
 
-    sparks: SharedSparkSession
+    spark_session: SharedSparkSession
     bench: WaveBench
     gates: Path
 
@@ -71,11 +71,13 @@ async def session(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Wav
         memory_bytes=512 * 1024**2,
     )
     async with (
-        open_spark_session(options) as sparks,
-        open_wave_bench(sparks, store, poll_s=0.1) as bench,
+        open_spark_session(options) as spark_session,
+        open_wave_bench(spark_session, store, poll_s=0.1) as bench,
     ):
         yield WaveSession(
-            sparks=sparks, bench=bench, gates=work / "tenant/acme/org/west/files/gates"
+            spark_session=spark_session,
+            bench=bench,
+            gates=work / "tenant/acme/org/west/files/gates",
         )
     os.environ.clear()
     os.environ.update(environ)
@@ -145,7 +147,7 @@ async def test_a_cancelled_wave_stops_its_job(session: WaveSession) -> None:
         return len(session.sparkContext.statusTracker().getActiveJobsIds())  # type: ignore[attr-defined]  # a session
 
     async def is_idle() -> bool:
-        return await session.sparks.run_job(jobs, name="looking") == 0
+        return await session.spark_session.run_job(jobs, name="looking") == 0
 
     await eventually(is_idle, timeout_s=60)
 

@@ -187,7 +187,7 @@ async def test_a_server_that_has_given_up_its_store_is_started_again(
         return refuses[0]
 
     monkeypatch.setattr(probes, "has_room", lambda _folder: room[0])
-    monkeypatch.setattr(probes, "is_write_refused", is_refused)
+    monkeypatch.setattr(probes, "is_unwell", is_refused)
     watch = StoreWatch(
         probe=NatsProbe(url="nats://127.0.0.1:1"), folder=place.root, interval_s=0.01
     )

@@ -210,7 +210,7 @@ async def test_every_item_of_a_loop_goes_on_with_a_replaced_credential(
         await worker.send(command)
     deliveries = await worker.commands.fetch_batch(messages_max=len(commands), wait_s=5)
     async with asyncio.timeout(60):
-        await asyncio.gather(*map(worker.lane.attend_delivery, deliveries))
+        await asyncio.gather(*map(worker.lane.handle_delivery, deliveries))
     assert [type(fact) for fact in await worker.facts() if is_end(fact)] == [CommandCompleted] * 5
     assert len(server.seen) == 10
 

@@ -98,7 +98,7 @@ async def test_what_has_not_begun_is_given_back_when_an_item_takes_long(
         return any(isinstance(fact, ItemsReturned) for fact in told)
 
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-        group.create_task(worker.lane.attend_delivery(delivery))
+        group.create_task(worker.lane.handle_delivery(delivery))
         await eventually(is_given_back)
         worker.lane.release_commands()
     assert ends(told) == [("CommandCompleted", 0), ("ItemsReturned", [2, 3])]
@@ -112,7 +112,7 @@ async def test_a_worker_that_leaves_gives_back_what_has_not_begun(
     await worker.send(batch(tool, [0, 1, 2]))
     (delivery,) = await worker.commands.fetch_batch(messages_max=1, wait_s=1)
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-        group.create_task(worker.lane.attend_delivery(delivery))
+        group.create_task(worker.lane.handle_delivery(delivery))
         await server.arrived.wait()
         worker.lane.drain_slots()
     assert ends(await worker.facts()) == [("CommandFailed", 0), ("ItemsReturned", [1, 2])]
@@ -133,7 +133,7 @@ async def test_after_a_loss_each_end_is_stored_before_the_next_item_begins(worke
     assert len(await worker.batches()) == 0
     await worker.send(batch("{kind: noop}", [0, 1, 2], attempt=2))
     (delivery,) = await worker.commands.fetch_batch(messages_max=1, wait_s=1)
-    await worker.lane.attend_delivery(delivery)
+    await worker.lane.handle_delivery(delivery)
     messages = await worker.batches()
     assert [len(ends(message.facts)) for message in messages] == [1, 1, 1]
 

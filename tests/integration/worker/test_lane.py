@@ -107,7 +107,7 @@ async def attended(
 ) -> list[Fact]:
     """Attend to a delivery; once `until` is set, do `then`; return the facts."""
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-        group.create_task(worker.lane.attend_delivery(delivery))
+        group.create_task(worker.lane.handle_delivery(delivery))
         await until.wait()
         done = then()
         if asyncio.iscoroutine(done):
@@ -123,7 +123,7 @@ async def unsettled(worker: Bench) -> int:
 async def test_short_work_is_reported_in_one_batch_and_acknowledged(worker: Bench) -> None:
     command = command_of("\n  - {step: s, tool: {kind: noop}}\n")
     delivery = await taken(worker, command)
-    await worker.lane.attend_delivery(delivery)
+    await worker.lane.handle_delivery(delivery)
     (batch,) = await worker.batches()
     assert [type(fact) for fact in batch.facts] == [CommandStarted, CommandCompleted]
     run = rf"{command.command_id}/1/{delivery.stream_sequence}\.[0-9a-f]{{8}}/0"
@@ -155,7 +155,7 @@ async def test_lasting_work_is_announced_and_beats(worker: Bench, server: Script
 async def test_a_redelivered_command_is_reported_lost_and_never_run(worker: Bench) -> None:
     command = command_of("\n  - {step: s, tool: {kind: noop}}\n")
     delivery = Redelivered(await taken(worker, command))
-    await worker.lane.attend_delivery(delivery)
+    await worker.lane.handle_delivery(delivery)
     (fact,) = await worker.facts()
     assert isinstance(fact, CommandLost)
     assert (fact.attempt, fact.reason, fact.is_release) == (1, "redelivered", False)
@@ -167,7 +167,7 @@ async def test_a_command_that_comes_after_its_lease_is_left_to_its_next_holder(
 ) -> None:
     command = command_of("\n  - {step: s, tool: {kind: noop}}\n")
     delivery = LateDelivery(await taken(worker, command))
-    await worker.lane.attend_delivery(delivery)
+    await worker.lane.handle_delivery(delivery)
     assert await worker.facts() == []
     assert not delivery.was_acked
 
@@ -177,7 +177,7 @@ async def test_a_redelivery_of_what_runs_here_is_adopted(worker: Bench, server: 
     again = Redelivered(delivery)
 
     async def then() -> None:
-        await worker.lane.attend_delivery(again)
+        await worker.lane.handle_delivery(again)
         worker.lane.release_commands()
 
     facts = await attended(worker, delivery, server.arrived, then)
@@ -198,7 +198,7 @@ async def test_of_two_messages_of_what_runs_here_only_the_newer_is_left_to_settl
     unsettled_meanwhile: list[int] = []
 
     async def then() -> None:
-        await worker.lane.attend_delivery(copy)
+        await worker.lane.handle_delivery(copy)
         unsettled_meanwhile.append(await unsettled(worker))
         worker.lane.release_commands()
 
@@ -291,7 +291,7 @@ async def test_a_malformed_command_is_buried(worker: Bench) -> None:
     subject = subjects.build_command_subject("default", "io", TENANT, ORGANIZATION)
     await worker.broker.publish_message(Message(subject=subject, message_id="x", data=b'{"a": 1}'))
     (delivery,) = await worker.commands.fetch_batch(messages_max=1, wait_s=1)
-    await worker.lane.attend_delivery(delivery)
+    await worker.lane.handle_delivery(delivery)
     (dead_letter,) = await MemoryDeadLetters(worker.broker).list_letters(letters_max=10)
     assert dead_letter.data == b'{"a": 1}'
     assert "does not fit its schema" in dead_letter.reason

@@ -144,7 +144,7 @@ async def test_items_that_nobody_collects_share_transactions(
     for index in range(30):
         await worker.send(command_of(step, work=ItemWork(index=index, total=30, item=index)))
     deliveries = await worker.commands.fetch_batch(messages_max=30, wait_s=5)
-    await asyncio.gather(*(worker.lane.attend_delivery(delivery) for delivery in deliveries))
+    await asyncio.gather(*(worker.lane.handle_delivery(delivery) for delivery in deliveries))
     ended = [item for item in await worker.facts() if isinstance(item, CommandCompleted)]
     assert len(ended) == await table.fetchval("select count(*) from kept") == 30
     assert await table.fetchval("select count(distinct part) from kept") < 30

@@ -68,7 +68,7 @@ async def calls(worker: Bench, commands: list[Command]) -> None:
         await worker.send(command)
     found = await worker.commands.fetch_batch(messages_max=len(commands), wait_s=5)
     assert len(found) == len(commands)
-    await asyncio.gather(*[worker.lane.attend_delivery(delivery) for delivery in found])
+    await asyncio.gather(*[worker.lane.handle_delivery(delivery) for delivery in found])
 
 
 async def test_two_workers_together_keep_to_the_rate(nats: NatsServer, server: Script) -> None:
@@ -135,7 +135,7 @@ async def test_a_call_that_waits_can_be_stopped(server: Script) -> None:
         waiting = limited(server, limit)
         await worker.send(waiting)
         (delivery,) = await worker.commands.fetch_batch(messages_max=1, wait_s=5)
-        attending = asyncio.create_task(worker.lane.attend_delivery(delivery))
+        attending = asyncio.create_task(worker.lane.handle_delivery(delivery))
         await asyncio.sleep(0)
         pacer = worker.lane._lane.pacer
         while not any(queue.tickets for queue in pacer._queues.values()):  # noqa: ASYNC110 - the queue sets no event

@@ -119,7 +119,7 @@ async def test_a_slot_runs_frames_until_a_claim_is_empty(
     await add(table, 7)
     await worker.send(slot_of(loop_of()))
     (delivery,) = await worker.commands.fetch_batch(messages_max=1, wait_s=1)
-    await worker.lane.attend_delivery(delivery)
+    await worker.lane.handle_delivery(delivery)
     batches = [batch.facts for batch in await worker.batches()]
     facts = [fact for batch in batches for fact in batch]
     assert isinstance(facts[0], CommandStarted)
@@ -240,9 +240,9 @@ async def test_a_slot_command_that_a_broker_forgot_it_handed_over_is_lost_and_no
     await add(table, 3)
     await worker.send(slot_of(loop_of()))
     (delivery,) = await worker.commands.fetch_batch(messages_max=1, wait_s=5)
-    await worker.lane.attend_delivery(delivery)
+    await worker.lane.handle_delivery(delivery)
     assert len(of(await worker.facts(), FrameOpened)) == 1
-    await worker.lane.attend_delivery(delivery)
+    await worker.lane.handle_delivery(delivery)
     facts = await worker.facts()
     assert [(item.attempt, item.reason) for item in of(facts, CommandLost)] == [(1, "redelivered")]
     assert of(facts, FrameOpened) == []
@@ -562,7 +562,7 @@ async def test_a_lost_lease_leaves_no_effect_behind(
         await worker.send(slot_of(loop_of(COUNT, wait), frame={"transaction": True}))
         (delivery,) = await worker.commands.fetch_batch(messages_max=1, wait_s=1)
         async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-            group.create_task(worker.lane.attend_delivery(delivery))
+            group.create_task(worker.lane.handle_delivery(delivery))
             await server.arrived.wait()
             worker.lane.release_commands()
     assert await table.fetchval("select count(*) from effects") == 0

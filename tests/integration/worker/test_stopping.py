@@ -56,7 +56,7 @@ async def stopped_when(worker: Bench, command: Command, begun: Until) -> list[Fa
     await worker.send(command)
     (delivery,) = await worker.commands.fetch_batch(messages_max=1, wait_s=1)
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-        group.create_task(worker.lane.attend_delivery(delivery))
+        group.create_task(worker.lane.handle_delivery(delivery))
         await eventually(begun)
 
         async def is_stopped() -> bool:
@@ -252,7 +252,7 @@ async def test_a_held_slot_ends_before_its_next_claim(
     await worker.send(slot)
     (delivery,) = await worker.commands.fetch_batch(messages_max=1, wait_s=1)
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-        group.create_task(worker.lane.attend_delivery(delivery))
+        group.create_task(worker.lane.handle_delivery(delivery))
         await server.arrived.wait()
 
         async def is_listening() -> bool:

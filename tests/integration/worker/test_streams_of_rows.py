@@ -107,7 +107,7 @@ async def attend(worker: Bench, command: Command) -> None:
     await worker.send(command)
     (delivery,) = await worker.commands.fetch_batch(messages_max=1, wait_s=5)
     async with asyncio.timeout(PATIENCE_S):
-        await worker.lane.attend_delivery(delivery)
+        await worker.lane.handle_delivery(delivery)
 
 
 async def streamed(worker: Bench, text: str, **about: Any) -> Planner:

@@ -15,7 +15,7 @@ from tests.support.identities import NOBODY, OWNER, Caller, make_caller, make_gu
 
 from noetl_contracts.ids import ExecutionId
 from noetl_planner.identity.permissions import PERMISSIONS_BY_ROLE, Role
-from noetl_planner.identity.route_rules import Door, find_rule
+from noetl_planner.identity.route_rules import AccessKind, find_rule
 
 EXECUTION = ExecutionId("7")
 KNOWN = {"execution_id": EXECUTION, "step": "start", "path": "demo/hello", "name": "hello"}
@@ -82,7 +82,7 @@ def test_no_request_does_what_a_role_may_not(described: Described, role: str) ->
         assert answer.status_code < HTTPStatus.INTERNAL_SERVER_ERROR or (
             answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE
         )
-        if rule.door is Door.PERMISSION and rule.permission not in allowed:
+        if rule.access_kind is AccessKind.PERMISSION and rule.permission not in allowed:
             # Either nobody is proved, or the role does not allow it; or there is no such route.
             assert answer.status_code in {401, 403, 404, 405, 421}, answer.text
             assert answer.status_code != HTTPStatus.NOT_FOUND or "no route" in answer.text.lower()

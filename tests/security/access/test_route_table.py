@@ -26,7 +26,7 @@ from tests.support.identities import (
 from noetl_contracts.ids import ExecutionId
 from noetl_planner.api.app import create_app
 from noetl_planner.identity.permissions import PERMISSIONS_BY_ROLE, Permission, Role
-from noetl_planner.identity.route_rules import RULES, Door, find_rule
+from noetl_planner.identity.route_rules import RULES, AccessKind, find_rule
 
 EXECUTION = ExecutionId("72057594037927937")
 VALUES = {
@@ -117,7 +117,7 @@ async def test_without_a_token_only_public_routes_answer(
     answer = await ask(guarded, "nobody", method, path)
     rule = find_rule(method, path)
     assert rule is not None
-    if rule.door is not Door.PUBLIC:
+    if rule.access_kind is not AccessKind.PUBLIC:
         assert answer.status_code == HTTPStatus.UNAUTHORIZED
         assert answer.json()["code"] == "not_signed_in"
         assert answer.headers["WWW-Authenticate"].startswith("Bearer")

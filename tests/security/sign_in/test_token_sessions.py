@@ -14,7 +14,11 @@ from noetl_planner.api.app import create_app
 from noetl_planner.api.http import gate
 from noetl_planner.identity.authenticator import Authenticator, digest_token
 from noetl_planner.identity.openid import browser_sessions
-from noetl_planner.identity.openid.browser_sessions import CODE_S, BrowserDoor, BrowserSessions
+from noetl_planner.identity.openid.browser_sessions import (
+    CODE_S,
+    BrowserSessions,
+    BrowserSessionsPort,
+)
 from noetl_storage.memory.identities import MemorySessions
 
 WHOAMI = "/api/auth/whoami"
@@ -30,7 +34,7 @@ class SessionApi:
         self.app = self.build_app(OWNER_TOKEN)
 
     def build_app(self, owner_token: str) -> Any:
-        browsers = BrowserDoor(
+        browsers = BrowserSessionsPort(
             sessions=BrowserSessions(self._sessions, self.clock), is_secure=self._is_secure
         )
         authenticator = Authenticator(

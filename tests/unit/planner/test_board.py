@@ -40,7 +40,7 @@ async def test_commits_are_handed_over_in_order_and_once() -> None:
     async with shown.follow_execution(SilentHints(), EXECUTION, feed := EventFeed()):
         shown.put_commits(EXECUTION, HISTORY[:2], TAKEN_AT)
         shown.put_commits(EXECUTION, HISTORY[2:], TAKEN_AT)
-        assert feed.news.is_set()
+        assert feed.commit_signal.is_set()
         assert _versions(feed.take_events(after=1, events_max=1)) == [2]
         assert _versions(feed.take_events(after=2, events_max=9)) == _versions(HISTORY[2:])
         assert feed.take_events(after=len(HISTORY), events_max=9) == []
@@ -104,13 +104,13 @@ async def test_the_first_commit_of_what_was_accepted_waits_for_the_first_who_fol
     shown.accept_execution(EXECUTION, (storage.TENANT, storage.ORGANIZATION))
     shown.put_commits(EXECUTION, HISTORY[:2], TAKEN_AT)
     async with shown.follow_execution(SilentHints(), EXECUTION, feed := EventFeed()):
-        assert feed.news.is_set()
+        assert feed.commit_signal.is_set()
         shown.put_commits(EXECUTION, HISTORY[2:], TAKEN_AT)
         assert len(feed.take_events(after=0, events_max=9)) == len(HISTORY)
     # It is handed over once, and what comes later is not kept for anybody.
     shown.put_commits(EXECUTION, HISTORY[2:], TAKEN_AT)
     async with shown.follow_execution(SilentHints(), EXECUTION, feed := EventFeed()):
-        assert not feed.news.is_set()
+        assert not feed.commit_signal.is_set()
         assert feed.take_events(after=0, events_max=9) == []
 
 
@@ -118,12 +118,12 @@ async def test_others_are_listened_to_once_nothing_comes_of_what_has_begun_here(
     shown, hints = CommitFeed(), SilentHints()
     shown.accept_execution(EXECUTION, (storage.TENANT, storage.ORGANIZATION))
     shown.put_commits(EXECUTION, HISTORY[:2], TAKEN_AT)
-    async with shown.follow_execution(hints, EXECUTION, feed := EventFeed()) as ears:
-        await ears.wait_for_news(within_s=60)
+    async with shown.follow_execution(hints, EXECUTION, feed := EventFeed()) as listener:
+        await listener.wait_for_commit(within_s=60)
         assert hints.watched == []
-        feed.news.clear()
-        await ears.wait_for_news(within_s=0.001)
-        await ears.wait_for_news(within_s=0.001)
+        feed.commit_signal.clear()
+        await listener.wait_for_commit(within_s=0.001)
+        await listener.wait_for_commit(within_s=0.001)
         assert hints.watched == [subjects.build_growth_hint(EXECUTION)]
 
 
@@ -134,7 +134,7 @@ async def test_others_are_listened_to_at_once_where_anybody_may_decide() -> None
     )
     async with shown.follow_execution(broker, EXECUTION, feed := EventFeed()):
         await broker.notify(subjects.build_growth_hint(EXECUTION))
-        assert feed.news.is_set()
+        assert feed.commit_signal.is_set()
     await broker.notify(subjects.build_growth_hint(EXECUTION))
     assert broker.watched_subjects == frozenset()
 
@@ -143,9 +143,9 @@ async def test_who_waits_for_the_end_alone_is_not_woken_before_it() -> None:
     shown, awaited = CommitFeed(), EndFeed()
     async with shown.follow_execution(SilentHints(), EXECUTION, awaited):
         shown.put_commits(EXECUTION, HISTORY[:2], TAKEN_AT)
-        assert not awaited.news.is_set()
+        assert not awaited.commit_signal.is_set()
         shown.put_commits(EXECUTION, HISTORY[2:], TAKEN_AT)
-        assert awaited.news.is_set()
+        assert awaited.commit_signal.is_set()
         assert awaited.end == structs.replace(HISTORY[-1], ingest_time=TAKEN_AT)
 
 
@@ -155,10 +155,10 @@ async def test_a_process_that_ends_wakes_whoever_follows_for_whatever() -> None:
         shown.follow_execution(SilentHints(), EXECUTION, feed := EventFeed()),
         shown.follow_execution(SilentHints(), ExecutionId("5"), awaited := EndFeed()),
     ):
-        assert not feed.news.is_set()
+        assert not feed.commit_signal.is_set()
         shown.wake_followers()
-        assert feed.news.is_set()
-        assert awaited.news.is_set()
+        assert feed.commit_signal.is_set()
+        assert awaited.commit_signal.is_set()
 
 
 async def test_what_is_committed_after_the_end_hides_it_from_nobody() -> None:
@@ -174,7 +174,7 @@ async def test_an_end_that_came_before_anybody_followed_wakes_whoever_does() -> 
     shown.accept_execution(EXECUTION, (storage.TENANT, storage.ORGANIZATION))
     shown.put_commits(EXECUTION, HISTORY, TAKEN_AT)
     async with shown.follow_execution(SilentHints(), EXECUTION, awaited):
-        assert awaited.news.is_set()
+        assert awaited.commit_signal.is_set()
     assert awaited.end == structs.replace(HISTORY[-1], ingest_time=TAKEN_AT)
 
 

@@ -45,14 +45,14 @@ async def followed(*, has_hints: bool, told: list[bytes]) -> list[ServerSentEven
     subject = subjects.build_progress_hint(EXECUTION)
 
     async def is_heard() -> bool:
-        return bool(broker._hearing.get(subject)) or not has_hints
+        return bool(broker._listeners_by_subject.get(subject)) or not has_hints
 
     await eventually(is_heard)
     for data in told:
         await broker.broadcast(subject, data)
     await world.append(EXECUTION, ending())
     messages += [message async for page in pages for message in page]
-    assert not broker._hearing.get(subject)
+    assert not broker._listeners_by_subject.get(subject)
     return messages
 
 

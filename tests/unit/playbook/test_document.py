@@ -68,7 +68,7 @@ def test_everything_has_its_place() -> None:
 
 
 def test_ambiguous_words_are_remarked() -> None:
-    assert [remark.code for remark in read_document("a: yes\nb: 'no'\n").remarks] == ["W906"]
+    assert [remark.code for remark in read_document("a: yes\nb: 'no'\n").text_problems] == ["W906"]
 
 
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(

@@ -50,7 +50,7 @@ def test_the_ledger_is_asked_for_the_same_executions_as_the_bus(count: int) -> N
 
 
 def place(subject: str, execution: ExecutionId, *, index: int = 0, count: int = 1) -> str | None:
-    found = shard_ownership.find_stray(
+    found = shard_ownership.find_misplaced_message(
         subject, execution, index=index, count=count, shard_count=SHARDS
     )
     return None if found is None else f"{found.kind}: {found.reason}"

@@ -147,7 +147,7 @@ def test_a_stalled_execution_is_nudged_once_per_period() -> None:
         execution_id=X, tenant_id=TenantId("acme"), organization_id=OrganizationId("west")
     )
     keys = {
-        domain.build_nudge_request(stalled, POLICY, NOON + timedelta(seconds=s)).idempotency_key
+        domain.build_wake_request(stalled, POLICY, NOON + timedelta(seconds=s)).idempotency_key
         for s in (0, 30, 59, 60)
     }
     assert len(keys) == 2

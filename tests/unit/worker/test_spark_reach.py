@@ -50,12 +50,12 @@ async def test_nothing_is_started_for_a_cluster_that_does_not_answer(
 ) -> None:
     master = f"{scheme}://127.0.0.1:{free_port()}"
     token = "" if scheme.startswith("k8s") else "/;token=hush"
-    sparks = SharedSparkSession(options(tmp_path, master=f"{master}{token}", reach_s=0.1))
+    spark_session = SharedSparkSession(options(tmp_path, master=f"{master}{token}", reach_s=0.1))
     with pytest.raises(SparkUnreachable, match=SETTING) as found:
-        await sparks.run_job(lambda session: session, name="any")
+        await spark_session.run_job(lambda session: session, name="any")
     assert f"nothing answers at {master} within 0.1 s" in str(found.value)
     assert "hush" not in str(found.value)
-    assert not sparks.is_open
+    assert not spark_session.is_open
 
 
 def test_one_of_several_masters_is_enough(tmp_path: Path) -> None:

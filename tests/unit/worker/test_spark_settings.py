@@ -167,6 +167,6 @@ async def test_a_session_without_spark_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "noetl_worker.spark.driver", None)
-    sparks = SharedSparkSession(options(tmp_path))
+    spark_session = SharedSparkSession(options(tmp_path))
     with pytest.raises(SparkUnavailable, match=r"install noetl-worker\[spark\]"):
-        await sparks.run_job(lambda _: None, name="nothing")
+        await spark_session.run_job(lambda _: None, name="nothing")

@@ -67,11 +67,11 @@ async def test_what_ended_is_there_while_the_partition_goes_on(
 ) -> None:
     monkeypatch.setattr(wave_manifests, "BUNDLE_S", 0.001)
     payloads = stored()
-    bundler, logbook = ManifestBundler(share(0), payloads), WaveManifests(WAVE, payloads)
+    bundler, manifests = ManifestBundler(share(0), payloads), WaveManifests(WAVE, payloads)
     found: list[bytes] = []
 
     async def are_read() -> bool:
-        found.extend(await logbook.read_manifests())
+        found.extend(await manifests.read_manifests())
         return len(found) == told
 
     async with asyncio.TaskGroup() as group:

@@ -140,7 +140,7 @@ async def open_waves(
     payloads = MemoryPayloads()
     jobs = Jobs(payloads)
     waves = WaveRunner(
-        sparks=jobs,  # type: ignore[arg-type]  # it does what waves ask of a session
+        spark_session=jobs,  # type: ignore[arg-type]  # it does what waves ask of a session
         entry=lambda batches: batches,
         payloads=payloads,
         worker_id=WorkerId("w"),

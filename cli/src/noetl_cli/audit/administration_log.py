@@ -15,7 +15,7 @@ PAGE_RECORDS = 500
 RECORDS_MAX = 1000
 
 
-class RecordWish(Struct, frozen=True, kw_only=True):
+class RecordQuery(Struct, frozen=True, kw_only=True):
     """Which records are wanted, and how many of the latest of them."""
 
     who: str | None
@@ -24,18 +24,20 @@ class RecordWish(Struct, frozen=True, kw_only=True):
     limit: int
 
 
-def list_records(planner: PlannerClient, wish: RecordWish) -> list[dict[str, Any]]:
+def list_records(planner: PlannerClient, record_query: RecordQuery) -> list[dict[str, Any]]:
     """Return the latest records that are wanted, in order, each with its place."""
-    page = planner.get("/api/audit", **_build_query(wish), limit=wish.limit)
+    page = planner.get("/api/audit", **_build_query(record_query), limit=record_query.limit)
     return _place_records(page)
 
 
 def follow_records(
-    planner: PlannerClient, wish: RecordWish, after: int
+    planner: PlannerClient, record_query: RecordQuery, after: int
 ) -> Iterator[dict[str, Any]]:
     """Yield records that come after a version, for as long as the caller asks."""
     while True:
-        page = planner.get("/api/audit", **_build_query(wish), after=after, limit=PAGE_RECORDS)
+        page = planner.get(
+            "/api/audit", **_build_query(record_query), after=after, limit=PAGE_RECORDS
+        )
         records = _place_records(page)
         yield from records
         after = max(after, page["next_after"])
@@ -43,11 +45,13 @@ def follow_records(
             time.sleep(FOLLOW_S)
 
 
-def list_whole_log(planner: PlannerClient, wish: RecordWish) -> Iterator[dict[str, Any]]:
+def list_whole_log(planner: PlannerClient, record_query: RecordQuery) -> Iterator[dict[str, Any]]:
     """Yield every record that is wanted, the first one first."""
     after = 0
     while True:
-        page = planner.get("/api/audit", **_build_query(wish), after=after, limit=PAGE_RECORDS)
+        page = planner.get(
+            "/api/audit", **_build_query(record_query), after=after, limit=PAGE_RECORDS
+        )
         records = _place_records(page)
         yield from records
         if len(records) < PAGE_RECORDS:
@@ -92,8 +96,8 @@ def build_export(record: dict[str, Any], form: str) -> dict[str, Any]:
     return record
 
 
-def _build_query(wish: RecordWish) -> dict[str, Any]:
-    return {"who": wish.who, "what": wish.what, "since": wish.since}
+def _build_query(record_query: RecordQuery) -> dict[str, Any]:
+    return {"who": record_query.who, "what": record_query.what, "since": record_query.since}
 
 
 def _place_records(page: Any) -> list[dict[str, Any]]:

@@ -68,8 +68,8 @@ async def audit_on_spark(
         conf=parse_conf(place.conf),
         memory_bytes=place.memory_bytes,
     )
-    async with open_spark_session(options) as sparks:
-        data = await sparks.spread_shares(
+    async with open_spark_session(options) as spark_session:
+        data = await spark_session.spread_shares(
             lambda processes: [codec.encode_json(share) for share in cut(processes)],
             _audit_partition,
             name="noetl audit",

@@ -135,10 +135,10 @@ def read_mapping(path: Path) -> dict[str, Any]:
     try:
         value = yaml_document.read_document(text).value
     except yaml_document.UnreadableError as error:
-        place = error.remark.place
+        place = error.text_problem.place
         raise _build_unusable_input_error(
-            f"{path}:{place.line}:{place.column}: {error.remark.message}",
-            error.remark.hint or "",
+            f"{path}:{place.line}:{place.column}: {error.text_problem.message}",
+            error.text_problem.hint or "",
         ) from error
     if not isinstance(value, dict):
         raise _build_unusable_input_error(

@@ -269,8 +269,8 @@ async def run_services(system: LocalSystem, *, listens: bool = False) -> None:
             match = partial(_deliver_early_messages, system)
             tasks.create_task(loop.run_every(LETTERS_S, match, stop=stop, name="letters"))
         for worker in (system.worker, system.spark_worker):
-            pulse = LoopHealth("commands", stale_s=30)
-            tasks.create_task(worker.run(stop=stop, loop_health=pulse, drain_s=_DRAIN_S))
+            loop_health = LoopHealth("commands", stale_s=30)
+            tasks.create_task(worker.run(stop=stop, loop_health=loop_health, drain_s=_DRAIN_S))
         tasks.create_task(
             system.outbox.run_until_stopped(
                 stop=stop, loop_health=LoopHealth("publish", stale_s=30), poll_s=0.2, measure_s=5.0
@@ -286,7 +286,7 @@ async def run_services(system: LocalSystem, *, listens: bool = False) -> None:
         )
 
 
-async def _run_planner(system: LocalSystem, doors: shard_leases.Doors) -> None:
+async def _run_planner(system: LocalSystem, serve_requests: shard_leases.ServeRequests) -> None:
     config, adapters = system.configs.planner, system.adapters
     together = planning.build_shard_context(
         adapters, config, producer=planning.name_producer(config, NAME)
@@ -303,14 +303,14 @@ async def _run_planner(system: LocalSystem, doors: shard_leases.Doors) -> None:
         owner=owner,
         publishing=together.message_publisher,
         gathering=together.loop_queue,
-        doors=doors,
+        serve_requests=serve_requests,
         renewal_s=config.shard_renewal_s,
         loop_health=LoopHealth("shards", stale_s=30),
         stop=system.process.stop,
     )
 
 
-def _api_server(system: LocalSystem) -> shard_leases.Doors:
+def _api_server(system: LocalSystem) -> shard_leases.ServeRequests:
     config = system.configs.planner
 
     async def serve_api(stop: asyncio.Event) -> None:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from noetl_chassis.java import JavaMissing, find_java
 from noetl_cli import settings
 from noetl_cli.errors import MissingBinaryError, StackError
-from noetl_cli.stack import control, database_doors
+from noetl_cli.stack import control, database_access
 from noetl_cli.stack.home_folder import state
 from noetl_cli.stack.home_folder.home import StackHome, is_supervised
 from noetl_cli.stack.home_folder.state import ProcessPhase, StackPhase, StackState
@@ -60,7 +60,7 @@ def check_stack(home: StackHome, *, environ: Mapping[str, str]) -> list[HealthCh
         return checks + _check_ports(stack_state)
     checks.append(_check_supervisor(stack_state))
     checks += _check_postgres(stack_state, path=environ.get("PATH", ""))
-    checks += database_doors.check_database_doors(
+    checks += database_access.check_database_access(
         home, stack_state.urls.get("postgres", ""), path=environ.get("PATH", "")
     )
     checks += _check_nats(stack_state)

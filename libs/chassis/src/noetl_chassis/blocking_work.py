@@ -17,7 +17,7 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_URGE_PAUSE_S = 0.05
+_INTERRUPT_PAUSE_S = 0.05
 
 
 async def run_in_thread(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -29,7 +29,7 @@ async def run_interruptibly(
     interrupt: Callable[[], None], work: Callable[P, R], *args: P.args, **kwargs: P.kwargs
 ) -> R:
     """Do blocking work in a thread; when the caller is cancelled, it is interrupted first."""
-    return await wait_until_ended(_begin_work(work, *args, **kwargs), urge=interrupt)
+    return await wait_until_ended(_begin_work(work, *args, **kwargs), interrupt=interrupt)
 
 
 def _begin_work(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[R]":
@@ -39,21 +39,21 @@ def _begin_work(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> "asy
 
 
 async def wait_until_ended(
-    running: "asyncio.Future[R]", *, urge: Callable[[], None] | None = None
+    running: "asyncio.Future[R]", *, interrupt: Callable[[], None] | None = None
 ) -> R:
     """Wait for work that runs; when the caller is cancelled, until it has ended all the same.
 
-    With `urge` it is asked to end meanwhile. The cancellation is raised, and not what came of it.
+    With `interrupt` it is asked to end meanwhile. The cancellation is raised, not what came of it.
     """
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         while not running.done():
-            if urge is not None:
-                urge()
+            if interrupt is not None:
+                interrupt()
             # Who is cancelled once more waits for the same.
             with suppress(asyncio.CancelledError):
-                await asyncio.wait({running}, timeout=_URGE_PAUSE_S if urge else None)
+                await asyncio.wait({running}, timeout=_INTERRUPT_PAUSE_S if interrupt else None)
         if not running.cancelled():
             _release_frames(running.exception())
         raise

@@ -134,7 +134,7 @@ def run_service(
 
 def run_until_done(main: Callable[[], Awaitable[None]]) -> None:
     """Run a coroutine on uvloop; what NoETL can name ends in one line and exit code 1."""
-    calm_collector()
+    tune_garbage_collector()
     try:
         uvloop.run(_await_main(main))
     except NoetlError as failure:
@@ -148,7 +148,7 @@ def run_until_done(main: Callable[[], Awaitable[None]]) -> None:
         sys.exit(128 + signal.SIGINT)
 
 
-def calm_collector() -> None:
+def tune_garbage_collector() -> None:
     """Let the cycle collector run less: almost all of a service's garbage is freed by counting.
 
     With its defaults the collector took a seventh of a busy worker's time.
@@ -158,6 +158,7 @@ def calm_collector() -> None:
 
 
 async def _await_main(main: Callable[[], Awaitable[None]]) -> None:
+    """Make a coroutine of it: uvloop runs no other awaitable."""
     await main()
 
 

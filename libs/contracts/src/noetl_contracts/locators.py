@@ -117,7 +117,10 @@ def build_resource_locator(
     *identity: str,
     locality: Mapping[str, str] | None = None,
 ) -> str:
-    """Locate anything: an owner's, perhaps at a place, of a kind, with its identity.
+    """Write the locator of something that an owner has: its kind and its identity.
+
+    With `locality` it also says where that is, as in a region or on a node. Lineage, and the names
+    of planners and workers, are made of it.
 
     Raises `LocatorError` for places that the grammar does not know, and for a kind that would be
     read as a place.

@@ -407,7 +407,7 @@ def _reissue_command(
     command_state = _touch_command(state, event.command_id)
     command_state.attempt, command_state.status = event.attempt, CommandStatus.ISSUED
     command_state.heard_at, command_state.worker_id = at.event_time, None
-    command_state.losses += event.reason not in command_events.BLAMELESS
+    command_state.losses += event.reason not in command_events.REASONS_WITHOUT_LOSS
     fold_commands.withdraw_offer(state, command_state)
     if state.paused_at is not None:
         state.held[event.command_id] = None

@@ -1,4 +1,4 @@
-"""A replay in progress: a state, the rows that it has shown, and what is said of both."""
+"""A replay in progress: the state, the projected rows that follow from it, and their checksums."""
 
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -51,7 +51,7 @@ from noetl_planner.identity.authenticator import Authenticator, NobodyCanSignIn
 from noetl_planner.identity.author_access import AuthorAccess
 from noetl_planner.identity.denials import DenialLog
 from noetl_planner.identity.openid import sign_in
-from noetl_planner.identity.openid.browser_sessions import BrowserDoor, BrowserSessions
+from noetl_planner.identity.openid.browser_sessions import BrowserSessions, BrowserSessionsPort
 from noetl_planner.identity.openid.sign_in import SignIn
 from noetl_planner.identity.principals import build_system_access
 from noetl_planner.identity.served_tenants import check_database
@@ -408,13 +408,13 @@ def build_authenticator(
         owner_name=config.owner_name,
         is_off=config.auth != "on",
         sign_in=signing_in,
-        browsers=None if signing_in is not None else build_browser_door(adapters, config),
+        browsers=None if signing_in is not None else build_browser_sessions_port(adapters, config),
     )
 
 
-def build_browser_door(adapters: Adapters, config: Settings) -> BrowserDoor:
+def build_browser_sessions_port(adapters: Adapters, config: Settings) -> BrowserSessionsPort:
     """Build the sessions of browsers where no provider signs people in."""
-    return BrowserDoor(
+    return BrowserSessionsPort(
         sessions=BrowserSessions(adapters.sessions, adapters.clock),
         is_secure=bool(config.tls_certificate_file) or config.public_url.startswith("https:"),
     )
@@ -479,7 +479,7 @@ async def run_planner(adapters: Adapters, config: Settings, process: ServiceProc
         open_shard=lambda fence: build_shard_planners(fence, adapters, together, config),
     )
 
-    async def run_doors(stop: asyncio.Event) -> None:
+    async def serve_api(stop: asyncio.Event) -> None:
         async with (
             sign_in.open_sign_in(
                 parse_oidc(config),
@@ -515,7 +515,7 @@ async def run_planner(adapters: Adapters, config: Settings, process: ServiceProc
             owner=owner,
             publishing=together.message_publisher,
             gathering=together.loop_queue,
-            doors=run_doors,
+            serve_requests=serve_api,
             renewal_s=config.shard_renewal_s,
             loop_health=loop_health,
             stop=process.stop,

@@ -194,7 +194,7 @@ def _build_loss(
     )
 
 
-def build_nudge_request(stalled: StalledExecution, policy: ReaperPolicy, now: datetime) -> Request:
+def build_wake_request(stalled: StalledExecution, policy: ReaperPolicy, now: datetime) -> Request:
     """Wake an execution, at most once per period."""
     period = int(now.timestamp() // policy.stalled_age_s)
     return _build_request(

@@ -111,7 +111,7 @@ class Reaper:
             self.report_lost_commands,
             self.redrive_requests,
             self.forget_requests,
-            self.nudge_stalled,
+            self.wake_stalled,
             self.hand_over_letters,
             self.collect_dead_letters,
             self.ensure_partitions,
@@ -179,7 +179,7 @@ class Reaper:
             requests_max=self._bounds.requests_max,
         )
 
-    async def nudge_stalled(self) -> None:
+    async def wake_stalled(self) -> None:
         """Wake executions that have been silent for too long."""
         rows = await self._tables.projections.list_stalled(
             older_than_s=self._policy.stalled_age_s, executions_max=self._bounds.executions_max
@@ -188,7 +188,7 @@ class Reaper:
         stalled = domain.read_stalled_rows(rows)
         for execution in stalled:
             await self._tables.requests.submit_request(
-                domain.build_nudge_request(execution, self._policy, now)
+                domain.build_wake_request(execution, self._policy, now)
             )
         await self._count_sent_requests(len(stalled), names.EXECUTIONS_NUDGED)
 

@@ -37,7 +37,7 @@ async def serve_worker(config: Settings) -> None:
         process.health.add_check("nats", nats.check_connection)
         await enter(check_writes(store.check_write, name="store", process=process))
         async with asyncio.TaskGroup() as group:
-            group.create_task(tools.sparks.warm_session())
+            group.create_task(tools.spark_session.warm_session())
             for lane in config.lanes:
                 adapters = Adapters(
                     consumers=_build_consumers(nats, config, lane),

@@ -60,7 +60,7 @@ class Worker:
         self._messages_max = messages_max
         self._wait_s = wait_s
         self._announcer = presence_announcer
-        self._attended: set[asyncio.Task[None]] = set()
+        self._handled_tasks: set[asyncio.Task[None]] = set()
         self._held_deliveries = HeldDeliveries()
         self._has_room = asyncio.Event()
 
@@ -80,25 +80,25 @@ class Worker:
                 loop_health=loop_health,
             )
             await self._stop_announcing(speaking)
-            self._attend_deliveries(await self._intake.close(), group)
+            self._handle_deliveries(await self._intake.close(), group)
             self._lane.drain_slots()
             if not await self._wait_until_finished(drain_s):
                 log.info("releasing unfinished commands", commands=self._lane.running_count)
                 self._lane.release_commands()
                 await self._wait_until_finished(_RELEASE_S)
-            for task in (*listening, *self._attended):
+            for task in (*listening, *self._handled_tasks):
                 task.cancel()
 
     async def run_turn(self, group: asyncio.TaskGroup) -> int:
         """Fetch as many commands as there is room for and start them; return how many."""
-        free = self._commands_max - len(self._attended)
+        free = self._commands_max - len(self._handled_tasks)
         if free <= 0:
             await self._wait_for_room()
             return 0
         deliveries = await self._intake.fetch_deliveries(
             group, free=free, messages_max=self._messages_max, wait_s=self._wait_s
         )
-        self._attend_deliveries(deliveries, group)
+        self._handle_deliveries(deliveries, group)
         return len(deliveries)
 
     def _start_answering(self, group: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
@@ -124,13 +124,13 @@ class Worker:
         if presence_announcer is None:
             return []
 
-        def attend_offer(command: Command, data: bytes) -> None:
-            attendance = self._attend_offer(presence_announcer.offers, command, data)
-            self._start_attending(group, attendance, build_offer_subject(command))
+        def begin_offer(command: Command, data: bytes) -> None:
+            handling = self._handle_offer(presence_announcer.offers, command, data)
+            self._start_handling(group, handling, build_offer_subject(command))
 
         host = OfferHost(
             beat=lambda: self._build_beat(presence_announcer, self._commands_max),
-            begin=attend_offer,
+            begin=begin_offer,
         )
         speaking = [group.create_task(presence_announcer.offers.announce_presence(host))]
         if presence_announcer.takes_offers:
@@ -150,7 +150,7 @@ class Worker:
             worker_id=presence_announcer.worker_id,
             pool=presence_announcer.pool,
             lanes=presence_announcer.lanes,
-            running=len(self._attended),
+            running=len(self._handled_tasks),
             capacity=capacity,
             locality=presence_announcer.locality,
             max_distance=presence_announcer.max_distance,
@@ -162,28 +162,28 @@ class Worker:
             missing_walls=presence_announcer.find_missing_walls(),
         )
 
-    async def _attend_offer(self, offers: OfferIntake, command: Command, data: bytes) -> None:
+    async def _handle_offer(self, offers: OfferIntake, command: Command, data: bytes) -> None:
         delivery = await offers.request_grant(command, data)
         if delivery is not None:
             self._held_deliveries.add_delivery(delivery)
-            await self._attend_delivery(delivery)
+            await self._handle_delivery(delivery)
 
-    def _attend_deliveries(self, deliveries: list[Delivery], group: asyncio.TaskGroup) -> None:
+    def _handle_deliveries(self, deliveries: list[Delivery], group: asyncio.TaskGroup) -> None:
         for delivery in deliveries:
             self._held_deliveries.add_delivery(delivery)
-            self._start_attending(group, self._attend_delivery(delivery), delivery.subject)
+            self._start_handling(group, self._handle_delivery(delivery), delivery.subject)
 
-    def _start_attending(
+    def _start_handling(
         self, group: asyncio.TaskGroup, work: Coroutine[Any, Any, None], subject: str
     ) -> None:
         task = group.create_task(work)
-        self._attended.add(task)
+        self._handled_tasks.add(task)
         self._intake.count_started(subject)
         task.add_done_callback(partial(self._forget_task, subject))
 
-    async def _attend_delivery(self, delivery: Delivery) -> None:
+    async def _handle_delivery(self, delivery: Delivery) -> None:
         try:
-            await self._lane.attend_delivery(delivery)
+            await self._lane.handle_delivery(delivery)
         except Exception:
             # One delivery's misfortune must not end the others; unsettled, it comes again.
             log.exception("delivery not settled", subject=delivery.subject)
@@ -191,7 +191,7 @@ class Worker:
             self._held_deliveries.remove_delivery(delivery)
 
     def _forget_task(self, subject: str, task: asyncio.Task[None]) -> None:
-        self._attended.discard(task)
+        self._handled_tasks.discard(task)
         self._intake.count_ended(subject)
         self._has_room.set()
 
@@ -204,7 +204,7 @@ class Worker:
             return
 
     async def _wait_until_finished(self, wait_s: float) -> bool:
-        if not self._attended:
+        if not self._handled_tasks:
             return True
-        _, unfinished = await asyncio.wait(self._attended, timeout=wait_s)
+        _, unfinished = await asyncio.wait(self._handled_tasks, timeout=wait_s)
         return not unfinished

@@ -156,11 +156,13 @@ async def open_tools(
         duckdb = _build_duckdb_tool(
             config, vault, datasets, references, scripts, locks=locks, postgres=postgres, near=near
         )
-        sparks = await enter(open_spark_session(wiring.build_spark_options(config, folders.spark)))
+        spark_session = await enter(
+            open_spark_session(wiring.build_spark_options(config, folders.spark))
+        )
         environments = _build_environments(config, folders, mask)
         reads = _build_spark_reader(config, references, vault, datasets)
         code = await enter(_open_spark_code(config, folders, environments, mask))
-        spark = _build_spark_tool(config, sparks, reads, postgres, scripts=scripts, code=code)
+        spark = _build_spark_tool(config, spark_session, reads, postgres, scripts=scripts, code=code)
         tools = Tools(
             http=http,
             postgres=postgres,
@@ -187,7 +189,7 @@ async def open_tools(
             container=await enter(_open_container_tool(config, scripts, mask, vault, clock)),
             nats=await enter(open_nats(vault=vault, sends_traceparent=config.send_traceparent)),
             credential_test=CredentialTool(vault=vault, http=http, clock=clock),
-            sparks=sparks,
+            spark_session=spark_session,
             keyring=_build_keyring(config, vault, http.tokens, sealer, clock),
             lender=FileLender(folders.workspaces),
         )
@@ -373,7 +375,7 @@ async def _open_spark_code(
 
 def _build_spark_tool(
     config: Settings,
-    sparks: SharedSparkSession,
+    spark_session: SharedSparkSession,
     inputs: SparkInputReader,
     postgres: PostgresTool,
     *,
@@ -381,7 +383,7 @@ def _build_spark_tool(
     code: SparkCode,
 ) -> SparkTool:
     return SparkTool(
-        sparks=sparks,
+        spark_session=spark_session,
         references_=inputs.references,
         inputs=inputs,
         scripts=scripts,

@@ -203,7 +203,7 @@ def _build_wave_runner(
     adapters: Adapters, config: Settings, fact_publisher: FactPublisher, entry: Callable[..., Any]
 ) -> WaveRunner:
     return WaveRunner(
-        sparks=adapters.tools.sparks,
+        spark_session=adapters.tools.spark_session,
         entry=entry,
         payloads=adapters.payloads,
         worker_id=fact_publisher.worker_id,

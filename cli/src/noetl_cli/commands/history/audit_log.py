@@ -7,7 +7,7 @@ import typer
 from noetl_chassis.clock import SystemClock
 from noetl_cli import terminal_output
 from noetl_cli.audit import administration_log
-from noetl_cli.audit.administration_log import RecordWish
+from noetl_cli.audit.administration_log import RecordQuery
 from noetl_cli.commands.options import Server, parse_duration
 from noetl_cli.errors import CliError, ExitCode
 from noetl_cli.planner import client
@@ -46,7 +46,7 @@ def show_log(
     oldest = None
     if since is not None:
         oldest = (SystemClock().now() - parse_duration("--since", since)).isoformat()
-    wish = RecordWish(who=who, what=what, since=oldest, limit=limit)
+    wish = RecordQuery(who=who, what=what, since=oldest, limit=limit)
     with client.open_client(server) as planner:
         if export is not None:
             for record in administration_log.list_whole_log(planner, wish):

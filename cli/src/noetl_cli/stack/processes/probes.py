@@ -53,8 +53,11 @@ def has_room(folder: Path) -> bool:
         return False
 
 
-def is_write_refused(probe: NatsProbe) -> bool:
-    """Tell whether a server says that it cannot; one that says nothing is only slow."""
+def is_unwell(probe: NatsProbe) -> bool:
+    """Tell whether NATS says that it cannot store; one that says nothing is only slow.
+
+    The process keeper asks time and again, and restarts one that stays so.
+    """
     health = nats_requests.request_health(probe.url)
     return health is not None and not health.is_well
 

@@ -48,10 +48,10 @@ def find_running(process: ProcessState) -> psutil.Process | None:
 
 
 def _await_end(process: psutil.Process, *, patience_s: float) -> None:
-    _, stubborn = psutil.wait_procs([process], timeout=patience_s)
-    if stubborn:
+    _, survivors = psutil.wait_procs([process], timeout=patience_s)
+    if survivors:
         _send_signal(process, signal.SIGKILL)
-        psutil.wait_procs(stubborn, timeout=KILLED_TIMEOUT_S)
+        psutil.wait_procs(survivors, timeout=KILLED_TIMEOUT_S)
 
 
 def _send_signal(process: psutil.Process, number: int) -> None:
@@ -200,7 +200,7 @@ class ProcessKeeper:
         while looks < STUCK_LOOKS:
             await asyncio.sleep(watch.interval_s)
             is_stuck = probes.has_room(watch.folder) and await asyncio.to_thread(
-                probes.is_write_refused, watch.probe
+                probes.is_unwell, watch.probe
             )
             looks = looks + 1 if is_stuck else 0
 

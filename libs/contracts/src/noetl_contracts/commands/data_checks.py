@@ -1,4 +1,4 @@
-"""What checks of datasets have found, as results, events and the API tell it."""
+"""What `expect` of a dataset has found: workers report it; results, events and the API show it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -40,7 +40,7 @@ def _add_report(earlier: CheckReport, later: CheckReport) -> CheckReport:
         if earlier.failed_rows is None and later.failed_rows is None
         else (earlier.failed_rows or 0) + (later.failed_rows or 0)
     )
-    told_report = later if earlier.is_met else earlier
+    reported = later if earlier.is_met else earlier
     return structs.replace(
-        told_report, is_met=earlier.is_met and later.is_met, failed_rows=failed_rows
+        reported, is_met=earlier.is_met and later.is_met, failed_rows=failed_rows
     )

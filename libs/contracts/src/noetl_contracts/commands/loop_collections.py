@@ -66,7 +66,10 @@ class CollectionCut(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.units if self.inside is None else self.inside
 
     def get_unit_bounds(self, unit: int, offsets: list[int] | None = None) -> tuple[int, int]:
-        """Return where a unit's items begin and end; a layout's cut needs its offsets."""
+        """Return the index of a unit's first item, and that after its last.
+
+        Where a layout cuts, `offsets` are those that it lists.
+        """
         if self.inside is not None:
             return 0, self.items
         if offsets is not None:

@@ -150,7 +150,10 @@ def build_order_key(value: StateValue) -> int | str:
 
 
 def is_later(value: StateValue, other: StateValue) -> bool:
-    """Tell whether a value comes after another; raises `StateValueError` for two types."""
+    """Tell whether an increment's state moves forward to a value from another.
+
+    Raises `StateValueError` for two types.
+    """
     if value.type is not other.type:
         raise StateValueError(
             f"the {value.type} {value.value!r:.80} does not compare with the {other.type} "

@@ -20,7 +20,7 @@ NOT_TAKEN = "not_taken"
 # which were lost or not.
 IN_BATCH = "ran_in_batch"
 LOST_IN_BATCH = "lost_in_batch"
-BLAMELESS = frozenset({RELEASED, NOT_TAKEN, IN_BATCH})
+REASONS_WITHOUT_LOSS = frozenset({RELEASED, NOT_TAKEN, IN_BATCH})
 # Why an attempt was lost: its message came again, its worker noticed that the lease had gone, the
 # lease passed unheard, or the worker's connection ended.
 REDELIVERED = "redelivered"

@@ -139,7 +139,10 @@ def get_approval_id(wait: OpenWait) -> str:
 
 
 def build_workload(due: DueNotification, *, console_url: str = "") -> dict[str, Any]:
-    """Return the inputs of the playbook that delivers a notification."""
+    """Return the inputs of the playbook that delivers a notification.
+
+    The reaper starts it when a rule is due, the planner to test a rule.
+    """
     until = due.ended_at or due.seen_at
     lasted = until - (due.started_at or until)
     return {

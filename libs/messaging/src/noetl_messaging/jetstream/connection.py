@@ -53,7 +53,10 @@ class Connection:
 
     @property
     def reconnect_count(self) -> int:
-        """Return how often the connection was lost and found again."""
+        """Return how often the connection was lost and found again.
+
+        A consumer that sees another number than before asks the server anew.
+        """
         return int(self.client.stats["reconnects"])
 
     def check_connection(self) -> str | None:

@@ -1,4 +1,7 @@
-"""Who is connected: every server of the cluster is asked for the connections of the account."""
+"""Who is connected, by which the reaper finds lost workers.
+
+Every server of the cluster is asked for the connections of the account.
+"""
 
 import asyncio
 

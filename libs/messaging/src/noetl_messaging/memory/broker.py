@@ -23,7 +23,7 @@ _SEQUENCES_PER_LIFE = 1_000_000_000
 
 Heard = TypeVar("Heard")
 # Of one listener: what wakes it, and what it has not taken yet.
-_Ear = tuple[asyncio.Event, deque[Heard]]
+_Listener = tuple[asyncio.Event, deque[Heard]]
 
 
 class Clock(Protocol):
@@ -115,9 +115,9 @@ class MemoryBroker:
         self._durables: dict[tuple[str, str], _MemoryDurable] = {}
         self._changed = asyncio.Event()
         self._listeners: dict[str, list[asyncio.Event]] = {}
-        self._overhearing: dict[str, list[_Ear[str]]] = {}
-        self._hearing: dict[str, list[_Ear[bytes]]] = {}
-        self._hearing_below: dict[str, list[_Ear[tuple[str, bytes]]]] = {}
+        self._overhearing: dict[str, list[_Listener[str]]] = {}
+        self._listeners_by_subject: dict[str, list[_Listener[bytes]]] = {}
+        self._listeners_by_prefix: dict[str, list[_Listener[tuple[str, bytes]]]] = {}
 
     def wipe_all(self) -> None:
         """Lose everything, as a server does whose store was deleted."""
@@ -210,10 +210,10 @@ class MemoryBroker:
         """Return the subjects of hints that somebody listens to."""
         both = (
             *self._overhearing.items(),
-            *self._hearing.items(),
-            *self._hearing_below.items(),
+            *self._listeners_by_subject.items(),
+            *self._listeners_by_prefix.items(),
         )
-        return frozenset([*self._listeners, *(prefix for prefix, ears in both if ears)])
+        return frozenset([*self._listeners, *(prefix for prefix, listeners in both if listeners)])
 
     async def notify(self, subject: str) -> None:
         """Wake the listeners of a subject."""
@@ -241,26 +241,26 @@ class MemoryBroker:
 
     def subscribe_tokens(self, prefix: str) -> AsyncIterator[str]:
         """Yield the last token of every hint one token below a prefix."""
-        return _iterate_heard(self._overhearing.setdefault(prefix, []))
+        return _iterate_received(self._overhearing.setdefault(prefix, []))
 
     async def broadcast(self, subject: str, data: bytes) -> None:
         """Send data to the listeners of a subject."""
-        for woken, messages in self._hearing.get(subject, []):
+        for woken, messages in self._listeners_by_subject.get(subject, []):
             messages.append(data)
             woken.set()
-        for prefix, ears in self._hearing_below.items():
+        for prefix, listeners in self._listeners_by_prefix.items():
             if subject.startswith(f"{prefix}."):
-                for woken, pairs in ears:
+                for woken, pairs in listeners:
                     pairs.append((subject, data))
                     woken.set()
 
     def subscribe_below(self, prefix: str) -> AsyncIterator[tuple[str, bytes]]:
         """Yield subject and data of every hint below a prefix."""
-        return _iterate_heard(self._hearing_below.setdefault(prefix, []))
+        return _iterate_received(self._listeners_by_prefix.setdefault(prefix, []))
 
     def subscribe(self, subject: str) -> AsyncIterator[bytes]:
         """Yield the data of every hint of a subject."""
-        return _iterate_heard(self._hearing.setdefault(subject, []))
+        return _iterate_received(self._listeners_by_subject.setdefault(subject, []))
 
     async def listen_for_hints(self, subject: str) -> AsyncIterator[None]:
         """Yield once per wake-up."""
@@ -382,10 +382,10 @@ class MemoryBroker:
         self._changed = asyncio.Event()
 
 
-async def _iterate_heard(ears: list[_Ear[Heard]]) -> AsyncIterator[Heard]:
-    """Yield what is put into an ear of its own, the oldest dropped, for as long as it is asked."""
-    woken, queue = ear = asyncio.Event(), deque[Heard](maxlen=OVERHEARD_MAX)
-    ears.append(ear)
+async def _iterate_received(listeners: list[_Listener[Heard]]) -> AsyncIterator[Heard]:
+    """Yield what one more listener receives; of too much that waits the oldest is dropped."""
+    woken, queue = listener = asyncio.Event(), deque[Heard](maxlen=OVERHEARD_MAX)
+    listeners.append(listener)
     try:
         while True:
             await woken.wait()
@@ -393,7 +393,7 @@ async def _iterate_heard(ears: list[_Ear[Heard]]) -> AsyncIterator[Heard]:
             while queue:
                 yield queue.popleft()
     finally:
-        ears.remove(ear)
+        listeners.remove(listener)
 
 
 def matches_pattern(pattern: str, subject: str) -> bool:

@@ -1,4 +1,4 @@
-"""An OpenLineage receiver: each run event is one POST of its JSON."""
+"""An OpenLineage receiver, to which the projector delivers: each run event is one POST."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

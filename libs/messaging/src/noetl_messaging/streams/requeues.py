@@ -49,6 +49,7 @@ def check_requeue_subject(dead_letter: DeadLetter) -> None:
 
 
 def _is_of_consumer(dead_letter: DeadLetter) -> bool:
+    """Tell whether a command's subject is one that the consumer in the letter reads."""
     if dead_letter.stream != topology.COMMANDS:
         return True
     try:

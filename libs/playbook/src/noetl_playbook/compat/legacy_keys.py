@@ -200,7 +200,7 @@ def spell_task(raw: dict[str, Any]) -> dict[str, Any]:
 
 def _make_silent_reading() -> DocumentReader:
     """Make a reading whose problems nobody asks for."""
-    empty_document = YamlDocument(value=None, values={}, keys={}, remarks=())
+    empty_document = YamlDocument(value=None, values={}, keys={}, text_problems=())
     return DocumentReader(empty_document, level=Level.TOLERANT, readers={})
 
 

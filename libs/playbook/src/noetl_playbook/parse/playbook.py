@@ -88,10 +88,13 @@ def parse_playbooks(
 def report_unreadable(error: UnreadableError, *, level: Level) -> ParsedPlaybook:
     """Say why a text cannot be read."""
     empty = YamlDocument(
-        value=None, values={error.remark.path: error.remark.place}, keys={}, remarks=(error.remark,)
+        value=None,
+        values={error.text_problem.path: error.text_problem.place},
+        keys={},
+        text_problems=(error.text_problem,),
     )
     reading = DocumentReader(empty, level=level, readers={})
-    _report_remarks(reading)
+    _report_text_problems(reading)
     return ParsedPlaybook(playbook=None, problems=tuple(reading.problems))
 
 
@@ -101,7 +104,7 @@ def parse_document(
     """Read the playbook of one document."""
     reading = DocumentReader(yaml_document, level=level, readers=_READERS)
     reading.scripts = None if read_script is None else ScriptReader(read_script)
-    _report_remarks(reading)
+    _report_text_problems(reading)
     playbook = _read_root(reading, yaml_document.value)
     trees = validate_playbook(reading, playbook)
     mode = dialect.choose_undefined_mode(
@@ -124,10 +127,14 @@ def parse_document(
     )
 
 
-def _report_remarks(reading: DocumentReader) -> None:
-    for remark in reading.document.remarks:
+def _report_text_problems(reading: DocumentReader) -> None:
+    for text_problem in reading.document.text_problems:
         reading.report_problem(
-            remark.code, remark.path, remark.message, hint=remark.hint, place=remark.place
+            text_problem.code,
+            text_problem.path,
+            text_problem.message,
+            hint=text_problem.hint,
+            place=text_problem.place,
         )
 
 

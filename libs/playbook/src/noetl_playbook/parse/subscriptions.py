@@ -138,9 +138,13 @@ def is_subscription(document: YamlDocument) -> bool:
 def read_subscription(document: YamlDocument, *, level: Level) -> ReadSubscription:
     """Read one document; it says all that is wrong in one pass."""
     reading = DocumentReader(document, level=level, readers={})
-    for remark in document.remarks:
+    for text_problem in document.text_problems:
         reading.report_problem(
-            remark.code, remark.path, remark.message, hint=remark.hint, place=remark.place
+            text_problem.code,
+            text_problem.path,
+            text_problem.message,
+            hint=text_problem.hint,
+            place=text_problem.place,
         )
     root = _read_root(reading, document.value)
     template_checks.check_templates(reading, None)

@@ -75,7 +75,7 @@ _HINTS = {
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class TextRemark(msgspec.Struct, frozen=True, kw_only=True):
+class TextProblem(msgspec.Struct, frozen=True, kw_only=True):
     """Something to tell about the text itself."""
 
     code: str
@@ -86,12 +86,12 @@ class TextRemark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class YamlDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """One YAML document: its value, the places of its keys and values, and remarks."""
+    """One YAML document: its value, the places of its keys and values, and problems."""
 
     value: Any
     values: dict[Path, TextPosition]
     keys: dict[Path, TextPosition]
-    remarks: tuple[TextRemark, ...]
+    text_problems: tuple[TextProblem, ...]
     lines: tuple[str, ...] = ()
     # The line, from 1, at which the document begins, its marker included.
     begins: int = 1
@@ -120,7 +120,7 @@ class UnreadableError(Exception):
         code: str = "E101",
     ) -> None:
         super().__init__(message)
-        self.remark = TextRemark(
+        self.text_problem = TextProblem(
             code=code, path=path, place=place, message=message, hint=hint or None
         )
 
@@ -160,9 +160,9 @@ def decode_text(data: bytes) -> str:
 def read_document(text: str) -> YamlDocument:
     """Read the only document of a text; raises `UnreadableError` also for a key written twice."""
     only_document = get_only_document(read_documents(text))
-    for remark in only_document.remarks:
-        if remark.code == "E101":
-            raise UnreadableError(remark.message, remark.place, path=remark.path)
+    for text_problem in only_document.text_problems:
+        if text_problem.code == "E101":
+            raise UnreadableError(text_problem.message, text_problem.place, path=text_problem.path)
     return only_document
 
 
@@ -269,7 +269,7 @@ class _DocumentComposer:
         self._anchors: dict[str, _Anchor] = {}
         self._values: dict[Path, TextPosition] = {}
         self._keys: dict[Path, TextPosition] = {}
-        self._remarks: list[TextRemark] = []
+        self._text_problems: list[TextProblem] = []
         self._nodes = 0
         self._characters = 0
 
@@ -279,7 +279,7 @@ class _DocumentComposer:
             value=value,
             values=self._values,
             keys=self._keys,
-            remarks=tuple(self._remarks),
+            text_problems=tuple(self._text_problems),
             lines=self._lines,
             begins=begins,
         )
@@ -373,10 +373,10 @@ class _DocumentComposer:
             mapping[key], below = self._compose_node(next(self._events), below_path)
             return below
         first = self._keys[below_path].line
-        remarks = len(self._remarks)
+        text_problems = len(self._text_problems)
         _, below = self._compose_node(next(self._events), (*path, f"{key}\x00twice"))
-        self._remarks[remarks:] = [
-            TextRemark(
+        self._text_problems[text_problems:] = [
+            TextProblem(
                 code="E101",
                 path=below_path,
                 place=key_place,
@@ -408,8 +408,8 @@ class _DocumentComposer:
         if not event.implicit[0]:
             return text
         if is_ambiguous_word(text):
-            self._remarks.append(
-                TextRemark(
+            self._text_problems.append(
+                TextProblem(
                     code="W906",
                     path=path,
                     place=place,

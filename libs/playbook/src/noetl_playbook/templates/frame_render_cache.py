@@ -10,7 +10,10 @@ _SHARED = frozenset({str, int, float, bool})
 
 
 def render_once(run: Run, names: frozenset[str]) -> Run:
-    """Let places that share what is steady for them render a template of such names once."""
+    """Return a template that renders once for all rows of a frame, if the frame fixes its names.
+
+    Compiled templates go through it; those of other names are returned as they are.
+    """
     if not names or not names <= STEADY_NAMES:
         return run
 

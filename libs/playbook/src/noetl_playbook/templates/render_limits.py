@@ -260,7 +260,7 @@ class _WeightCounter:
         self._held_items: list[Any] = []
 
     def count_holders(self, value: Any) -> int:
-        """Return how many holders a walk visits."""
+        """Return how many nodes a walk over a value visits; long texts count as several."""
         items = _list_items(value)
         weight = 1 + len(items) // _LEAVES_PER_NODE
         weight_by_id = self._weight_by_id

@@ -39,12 +39,15 @@ class RenderOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RenderObserver(Protocol):
-    """Stands by in a child while a template is rendered."""
+    """Follows each render in a child process, so that one that takes too long can be named."""
 
     def observe_render(
         self, place: int, expression: str, seconds: float, render: Callable[[], Any]
     ) -> Any:
-        """Tell which render begins, and what it gave; return or raise what it did."""
+        """Report the begin and the outcome of a render; return or raise what `render` does.
+
+        `place` numbers the renders of a computation.
+        """
 
 
 class RenderRecord:

@@ -123,6 +123,7 @@ def is_cheap(root: nodes.Template) -> bool:
 
 
 def _is_cheap(node: nodes.Node) -> bool:
+    """Tell whether a node costs a few passes over its values at most, and needs no watching."""
     if isinstance(node, nodes.Filter):
         return node.name in _CHEAP_FILTERS
     if isinstance(node, nodes.Call):

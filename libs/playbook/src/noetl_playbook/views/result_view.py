@@ -326,21 +326,21 @@ def view_pipeline(
     With the `error` of its step it is the failure record: what failed is in front.
     """
     tasks = {name: view_task(task) for name, task in result.tasks.items()}
-    name = _choose_front(result, error)
+    name = _choose_shown_task(result, error)
     if name is None:
         return ResultView({}, kind="noop", names=names, tasks=tasks, error=error)
-    front = result.tasks[name]
+    shown_task = result.tasks[name]
     gathered = {key: item for entry in result.tasks.values() for key, item in entry.names.items()}
     return ResultView(
-        front.raw,
-        kind=front.kind,
-        names={**gathered, **front.names, **(names or {})} or None,
+        shown_task.raw,
+        kind=shown_task.kind,
+        names={**gathered, **shown_task.names, **(names or {})} or None,
         tasks=tasks,
-        error=front.error if error is None else error,
+        error=shown_task.error if error is None else error,
     )
 
 
-def _choose_front(result: PipelineResult, error: Mapping[str, Any] | None) -> str | None:
+def _choose_shown_task(result: PipelineResult, error: Mapping[str, Any] | None) -> str | None:
     failed = None if error is None else error.get("task")
     if isinstance(failed, str) and failed in result.tasks:
         return failed

@@ -211,7 +211,7 @@ class ChainExamination:
             (self._exported, "the exported head"),
         ):
             if history_head is not None and history_head.version > last:
-                self._report_removed(last + 1, history_head.version, witness=name)
+                self._report_removed(last + 1, history_head.version, evidence_name=name)
         if head is None:
             if last:
                 self._report_version(
@@ -234,9 +234,9 @@ class ChainExamination:
     def _is_other_head(self, head: HistoryHead) -> bool:
         return self.last is not None and self.last.envelope_checksum != head.checksum
 
-    def _report_removed(self, first: int, last: int, *, witness: str = "") -> None:
+    def _report_removed(self, first: int, last: int, *, evidence_name: str = "") -> None:
         versions = f"version {first} was" if first == last else f"versions {first} to {last} were"
-        tail = f", as {witness} shows" if witness else ""
+        tail = f", as {evidence_name} shows" if evidence_name else ""
         self._report_version(ChainDamage.REMOVED, first, f"{versions} removed{tail}")
 
     def _report_event(self, damage: ChainDamage, stored_event: StoredEvent, message: str) -> None:

@@ -1,12 +1,15 @@
-"""The settings of a ledger in memory: it has no server, and ends with its process."""
+"""The settings of durability for a ledger in memory, which has no server to ask.
+
+A test, or the process itself, says what the page of Health shows.
+"""
 
 
 class MemoryDurability:
-    """Holds what a test or a process says."""
+    """Holds the settings that it is given."""
 
     def __init__(self, settings: dict[str, str] | None = None) -> None:
         self.settings = settings or {}
 
     async def read_settings(self) -> dict[str, str]:
-        """Return what was said."""
+        """Return the settings, by name."""
         return self.settings

@@ -37,7 +37,10 @@ class MemoryLedger:
         return self._store.head_by_execution.get(execution_id)
 
     async def list_heads(self, execution_ids: Sequence[ExecutionId]) -> list[HistoryHead]:
-        """Return the heads of the histories that have begun, in any order."""
+        """Return the heads of the histories that have begun, in any order.
+
+        The reaper asks before it reports commands lost, and audits compare them with the ledger.
+        """
         heads = self._store.head_by_execution
         return [
             heads[execution] for execution in dict.fromkeys(execution_ids) if execution in heads

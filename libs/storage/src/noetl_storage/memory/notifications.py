@@ -42,9 +42,9 @@ class MemoryNotifications:
         """Keep a rule under its name, replacing the one before."""
         place = (rule.tenant_id, rule.organization_id, rule.name)
         notification_rule: StoredRule | None = self._store.notification_rules.get(place)
-        has_same_subject = notification_rule is not None and _get_subject(
+        has_same_conditions = notification_rule is not None and _get_conditions(
             notification_rule.rule
-        ) == _get_subject(rule)
+        ) == _get_conditions(rule)
         self._store.notification_rule_count += notification_rule is None
         self._store.notification_rules[place] = StoredRule(
             rule=rule,
@@ -53,7 +53,7 @@ class MemoryNotifications:
             else notification_rule.rule_id,
             watched_from=(
                 notification_rule.watched_from
-                if notification_rule and has_same_subject
+                if notification_rule and has_same_conditions
                 else self._store.now()
             ),
         )
@@ -377,7 +377,8 @@ def _get_wait_order(due: DueNotification) -> tuple[str, int]:
     return (str(due.wait.since), int(due.wait.command_id)) if due.wait else ("", 0)
 
 
-def _get_subject(rule: NotificationRule) -> tuple[object, ...]:
+def _get_conditions(rule: NotificationRule) -> tuple[object, ...]:
+    """Return when a rule is due: a rule that has others now begins anew."""
     return rule.pattern, rule.causes, rule.longer_than_s
 
 

@@ -243,7 +243,7 @@ class MemoryProjections:
             and _is_execution_live(executions.get((row["execution_id"], row["execution_id"])))
         ]
         overdue.sort(key=lambda row: row["heard_at"])
-        counter_by_place: defaultdict[tuple[str, ...], count[int]] = defaultdict(count)
+        counter_by_queue: defaultdict[tuple[str, ...], count[int]] = defaultdict(count)
         return [
             OverdueCommand(
                 execution_id=row["execution_id"],
@@ -256,7 +256,7 @@ class MemoryProjections:
                 lane=row["lane"],
             )
             for row in overdue
-            if next(counter_by_place[_get_command_place(row)]) < commands_max
+            if next(counter_by_queue[_get_queue_key(row)]) < commands_max
         ]
 
     async def count_live_commands(self) -> list[LiveCommandCount]:
@@ -297,7 +297,7 @@ class MemoryProjections:
         return [copy_row(surface[key]) for key in keys if key in surface]
 
     async def find_frame(self, execution_id: ExecutionId, frame_id: str) -> dict[str, Any] | None:
-        """Return the row of one frame, or None."""
+        """Return the row of one frame, or None: a late commit over HTTP says what ended it."""
         return copy_row(self._get_surface("frame").get((execution_id, frame_id)))
 
     async def list_issued(
@@ -392,7 +392,8 @@ def _build_sort_key(key: str) -> tuple[int, str]:
     return (len(key) if key.isdigit() else 0, key)
 
 
-def _get_command_place(command: Row) -> tuple[str, ...]:
+def _get_queue_key(command: Row) -> tuple[str, ...]:
+    """Return the queue of which `list_overdue` lists at most so many commands."""
     return command["status"], command["pool"], command["lane"], command["tenant_id"]
 
 

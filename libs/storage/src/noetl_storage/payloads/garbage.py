@@ -293,7 +293,7 @@ class GarbageCollector:
             try:
                 mentions = await payload_references.find_mentioned(pieces, open_)
             except PayloadUnreadable as failure:
-                raise _build_untold_error(owner, next_one, failure) from failure
+                raise _build_unlisted_error(owner, next_one, failure) from failure
             open_ -= mentions
             reached_digests |= mentions
             pending_contents += [(digest, False) for digest in mentions]
@@ -326,7 +326,7 @@ class GarbageCollector:
             garbage_sweep.removed += 1
 
 
-def _build_untold_error(
+def _build_unlisted_error(
     owner: Owner, content: str, failure: PayloadUnreadable
 ) -> PayloadUnreadable:
     return PayloadUnreadable(

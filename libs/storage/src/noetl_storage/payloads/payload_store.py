@@ -1,4 +1,7 @@
-"""The payload store over any adapter; digests, names, owners, seals and the shelf are here."""
+"""The payload store over any adapter: digests, names, owners, seals, and the shelf.
+
+The shelf holds what the collector of unused payloads puts aside before it is removed.
+"""
 
 import asyncio
 import secrets
@@ -220,7 +223,10 @@ class PayloadStore:
         return sorted(names)[:names_max]
 
     async def iterate_contents(self, owner: Owner) -> AsyncIterator[list[StoredContent]]:
-        """Yield all content of an owner, shelved or not, page by page."""
+        """Yield all content of an owner page by page, for the collector of unused payloads.
+
+        What the collector has set aside is among it.
+        """
         for place in object_keys.list_content_prefixes(owner):
             async for page in self._iterate_pages(place):
                 contents = (object_keys.read_listed_content(object_info) for object_info in page)

@@ -329,7 +329,7 @@ class HistoryPages(Protocol):
     async def list_check_events(
         self, execution_ids: Sequence[ExecutionId], *, step: str | None, events_max: int
     ) -> list[ShownEvent]:
-        """Return ends of runs of steps that tell of checks, the latest first: `events_max` of them.
+        """Return the latest ends of steps with reports of checks of datasets, `events_max` of them.
 
         The caller has checked whose they are. What has left the ledger is not among them.
         """

@@ -47,7 +47,10 @@ class LedgerReader(Protocol):
         """Return where a history ends, or None when it has not begun."""
 
     async def list_heads(self, execution_ids: Sequence[ExecutionId]) -> list[HistoryHead]:
-        """Return the heads of the histories that have begun, in any order."""
+        """Return the heads of the histories that have begun, in any order.
+
+        The reaper asks before it reports commands lost, and audits compare them with the ledger.
+        """
 
     async def read_events(
         self, execution_id: ExecutionId, *, after_version: int = 0, events_max: int = 1000
@@ -345,7 +348,7 @@ class Projections(Protocol):
         """Return the rows of these commands of an execution that are there, in any order."""
 
     async def find_frame(self, execution_id: ExecutionId, frame_id: str) -> dict[str, Any] | None:
-        """Return the row of one frame, or None."""
+        """Return the row of one frame, or None: a late commit over HTTP says what ended it."""
 
     async def list_issued(
         self,

@@ -110,10 +110,10 @@ class StoredObject(Struct, frozen=True, kw_only=True):
 
 
 class PayloadShelf(Protocol):
-    """The store as the collector sees it.
+    """The store as the collector of unused payloads sees it.
 
-    Shelved content is still found by every reader; storing it again brings it back. Purging is
-    the only act that loses anything.
+    What seems unused is shelved first: moved aside, where every reader still finds it, and storing
+    it again brings it back. Purging is the only act that loses anything.
     """
 
     def iterate_contents(self, owner: Owner) -> AsyncIterator[list[StoredContent]]:
@@ -126,7 +126,7 @@ class PayloadShelf(Protocol):
         """Add up what all objects of a tenant take in the store, of every organization."""
 
     async def has_content(self, owner: Owner, sha256: str) -> bool:
-        """Tell whether content is in its place or on the shelf."""
+        """Tell whether the store has content, shelved or not: slices of what is gone may go too."""
 
     async def remove_object(self, owner: Owner, name: str) -> None:
         """Remove a named object for good; what is not there is no error."""

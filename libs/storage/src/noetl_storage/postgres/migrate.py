@@ -54,7 +54,7 @@ async def apply_migrations(database: Database) -> list[str]:
     migrations = []
     for step in list_migrations():
         async with database.open_transaction() as transaction:
-            await _prepare_transaction(transaction)
+            await _lock_migrations(transaction)
             if not await _is_applied(transaction, step):
                 await transaction.execute_statement(step.statements)
                 await transaction.execute_statement(
@@ -82,10 +82,11 @@ async def verify_schema(database: Database) -> int:
     return max(int(version) for version in applied)
 
 
-async def _prepare_transaction(transaction: Transaction) -> None:
+async def _lock_migrations(transaction: Transaction) -> None:
+    """Let one migrator in at a time, and make the table of applied migrations if there is none."""
     await transaction.execute_statement(_QUERIES["lock"])
-    await transaction.execute_statement(_QUERIES["begin"])
-    await transaction.execute_statement(_QUERIES["note_place"])
+    await transaction.execute_statement(_QUERIES["create_schema"])
+    await transaction.execute_statement(_QUERIES["create_migration_table"])
 
 
 async def _is_applied(transaction: Transaction, step: Migration) -> bool:

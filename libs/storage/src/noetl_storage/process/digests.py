@@ -1,4 +1,7 @@
-"""Finds digests in text of any kind, rather one too many than one too few."""
+"""Finds digests of payloads in text of any kind: the collector keeps what is still mentioned.
+
+Rather one too many is found than one too few.
+"""
 
 import re
 from collections.abc import Collection, Iterable
@@ -13,7 +16,10 @@ def list_hex_runs(text: bytes | memoryview) -> list[str]:
 
 
 def find_known_digests(digit_runs: Iterable[str], digests: Collection[str]) -> set[str]:
-    """Return which digests stand in runs, at any place: what precedes one may be digits as well."""
+    """Return which digests stand in runs of hexadecimal digits, at any place.
+
+    What precedes a digest in its run may be digits as well.
+    """
     return {
         part
         for digit_run in digit_runs

@@ -50,7 +50,10 @@ def sweep_scratch_folders(root: Path | None = None) -> int:
 
 
 def is_folder_held(folder: Path) -> bool:
-    """Tell whether the process lives that holds a folder, if it is one of this user."""
+    """Tell whether the process lives that holds a folder, if it is one of this user.
+
+    A worker removes containers whose own worker holds its folder no longer.
+    """
     lock = _lock_folder(folder)
     if lock is None:
         return folder.exists()

@@ -1,4 +1,4 @@
-"""Lengths of the texts in Parquet's pages: plain, as differences, or shared by a dictionary."""
+"""Texts of Parquet's pages and their lengths: plain, as differences, or in a dictionary."""
 
 import struct
 from collections.abc import Iterator
@@ -212,7 +212,10 @@ def _read_to_end(lengths: DeltaLengths) -> None:
 
 
 def join_split_values(values: bytes, width: int) -> bytes:
-    """Put values together of which all first bytes stand first, then all second ones, and so on."""
+    """Undo `BYTE_STREAM_SPLIT`: all first bytes stand first, then all second ones, and so on.
+
+    The collector of unused payloads looks for digests in such values.
+    """
     count = len(values) // max(1, width)
     joined_values = bytearray(count * width)
     for place in range(width):

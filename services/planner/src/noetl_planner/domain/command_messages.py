@@ -195,6 +195,7 @@ def _build_batch_work(loop: LoopState, indexes: list[int]) -> BatchWork:
 
 
 def _build_open_frame(state: ExecutionState, frame_id: Any) -> OpenFrame | None:
+    """Return the frame that an earlier attempt began, for the worker that takes it over."""
     opened = state.frames.get(frame_id)
     if opened is None:
         return None

@@ -18,7 +18,7 @@ from noetl_planner.domain.steps import commands
 from noetl_replay.state import RunState
 
 WHERE = "(api)"
-Wish = facts.PauseRequested | facts.ResumeRequested | facts.CtxWriteRequested
+ControlFact = facts.PauseRequested | facts.ResumeRequested | facts.CtxWriteRequested
 
 
 def pause_execution(draft: DecisionDraft, fact: facts.PauseRequested) -> None:
@@ -124,16 +124,16 @@ def write_ctx(draft: DecisionDraft, fact: facts.CtxWriteRequested) -> None:
     resize_loops(draft)
 
 
-def apply_control_fact(draft: DecisionDraft, wish: Wish) -> None:
+def apply_control_fact(draft: DecisionDraft, control_fact: ControlFact) -> None:
     """Apply a request; one without a history to act on, or granted before, changes nothing."""
-    if draft.state.version == 0 or wish.request_id in draft.state.granted_requests:
+    if draft.state.version == 0 or control_fact.request_id in draft.state.granted_requests:
         return
-    match wish:
+    match control_fact:
         case facts.PauseRequested():
-            pause_execution(draft, wish)
+            pause_execution(draft, control_fact)
         case facts.ResumeRequested():
-            resume_execution(draft, wish)
+            resume_execution(draft, control_fact)
         case facts.CtxWriteRequested():
-            write_ctx(draft, wish)
+            write_ctx(draft, control_fact)
         case _:
-            assert_never(wish)
+            assert_never(control_fact)

@@ -261,6 +261,11 @@ def compare_work(recorded: Counterfactual, decided: Counterfactual) -> list[Deci
 
 
 def _find_basis(key: RunKey, recorded: Counterfactual, decided: Counterfactual) -> Basis:
+    """Tell what an outcome rests on.
+
+    On the planner alone where no worker was asked, on the history where its worker was asked for
+    the same, else on an assumption.
+    """
     if key not in decided.work_by_key:
         return Basis.DECIDED
     is_same = decided.work_by_key[key] == recorded.work_by_key.get(key)

@@ -76,7 +76,10 @@ class AccessResolver:
     async def find_access(
         self, principal: Principal, tenant_id: TenantId, organization_id: OrganizationId
     ) -> Access:
-        """Return what a principal may do in an organization, be it nothing."""
+        """Return what a principal may do in an organization, be it nothing.
+
+        It is asked of authors, who send no token: of a schedule, a webhook, a parent execution.
+        """
         bindings = self._add_settings(principal, await self._find_bindings(principal))
         return Access(
             principal=principal,

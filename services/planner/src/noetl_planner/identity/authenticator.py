@@ -24,7 +24,7 @@ from noetl_planner.identity.openid import browser_sessions
 from noetl_planner.identity.openid.browser_sessions import (
     KEY_ISSUER,
     OWNER_ISSUER,
-    BrowserDoor,
+    BrowserSessionsPort,
     SessionPerson,
     TokenHolder,
 )
@@ -40,8 +40,8 @@ _PREFIX_BYTES = 6
 _SECRET_BYTES = 32
 _PREFIX_CHARACTERS = len(KEY_SCHEME) + 2 * _PREFIX_BYTES
 # A key's last use is written at most so often.
-USE_NOTED_S = 60.0
-_NOTED_MAX = 4096
+USE_WRITTEN_EVERY_S = 60.0
+_KNOWN_GROUPS_MAX = 4096
 
 log = structlog.get_logger(__name__)
 
@@ -92,7 +92,7 @@ class Authenticator:
         owner_name: str = "owner",
         is_off: bool = False,
         sign_in: SignIn | None = None,
-        browsers: BrowserDoor | None = None,
+        browsers: BrowserSessionsPort | None = None,
     ) -> None:
         self._identities = identities
         self._clock = clock
@@ -101,11 +101,11 @@ class Authenticator:
         self.is_off = is_off
         self._sign_in = sign_in
         self.browsers = browsers if sign_in is None else browsers or sign_in.browsers
-        self._noted_at: dict[str, datetime] = {}
+        self._use_written_at: dict[str, datetime] = {}
         self._session_keys = LruCache[str, tuple[ApiKey, float]](
             entries_max=browser_sessions.KNOWN_MAX
         )
-        self._noted_groups = LruCache[tuple[str, str], PersonGroups](entries_max=_NOTED_MAX)
+        self._known_groups = LruCache[tuple[str, str], PersonGroups](entries_max=_KNOWN_GROUPS_MAX)
 
     async def authenticate_request(self, evidence: Evidence) -> Principal | None:
         """Return who asks, None where nothing was shown; raises `NotSignedIn`."""
@@ -166,7 +166,9 @@ class Authenticator:
             return TokenHolder(issuer=KEY_ISSUER, subject=prefix, name=principal.name)
         return None
 
-    async def _read_session(self, browsers: BrowserDoor, evidence: Evidence) -> Principal | None:
+    async def _read_session(
+        self, browsers: BrowserSessionsPort, evidence: Evidence
+    ) -> Principal | None:
         name = browser_sessions.name_session_cookie(is_secure=browsers.is_secure)
         secret = _find_cookie(evidence.cookies, name)
         person = await browsers.sessions.find_session(secret)
@@ -256,27 +258,27 @@ class Authenticator:
         return structs.replace(_build_account(key, via), bindings=found.bindings)
 
     async def _note_use(self, prefix: str, now: datetime) -> None:
-        noted = self._noted_at.get(prefix)
-        if noted is not None and (now - noted).total_seconds() < USE_NOTED_S:
+        written_at = self._use_written_at.get(prefix)
+        if written_at is not None and (now - written_at).total_seconds() < USE_WRITTEN_EVERY_S:
             return
-        self._noted_at[prefix] = now
+        self._use_written_at[prefix] = now
         await self._identities.note_key_use(prefix, now)
 
     async def _note_groups(self, principal: Principal) -> None:
         """Keep the groups of who signed in: what they leave running is checked without them."""
         name = (principal.issuer, principal.id)
-        noted = self._noted_groups.find_value(name)
+        known = self._known_groups.find_value(name)
         seen_at = principal.groups_at or self._clock.now()
-        if noted is not None and (
-            noted.seen_at >= seen_at
-            or (principal.groups_at is None and _is_noted(noted, principal))
+        if known is not None and (
+            known.seen_at >= seen_at
+            or (principal.groups_at is None and _has_same_groups(known, principal))
         ):
             return
         groups = PersonGroups(
             issuer=name[0], subject=name[1], groups=principal.groups, seen_at=seen_at
         )
         await self._identities.put_groups(groups)
-        self._noted_groups.keep_value(name, groups)
+        self._known_groups.keep_value(name, groups)
 
 
 def _find_cookie(header: str, name: str) -> str | None:
@@ -307,9 +309,9 @@ async def _read_token(sign_in: SignIn, token: str, via: Via) -> Principal:
     )
 
 
-def _is_noted(noted: PersonGroups, principal: Principal) -> bool:
-    """Tell whether a token that names no time brings the groups that are kept."""
-    return noted.groups == principal.groups
+def _has_same_groups(known: PersonGroups, principal: Principal) -> bool:
+    """Tell whether a token has the groups that are kept of its person."""
+    return known.groups == principal.groups
 
 
 def _build_account(key: ApiKey, via: Via) -> Principal:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from noetl_planner.identity.permissions import Permission
 
 
-class Door(StrEnum):
+class AccessKind(StrEnum):
     """Who may come to a route before any permission is asked for."""
 
     # Everybody: what it answers is no secret, or it checks a signature or token by itself.
@@ -34,13 +34,13 @@ class Reach(StrEnum):
 class RouteRule(Struct, frozen=True, kw_only=True):
     """What a route asks of who calls it."""
 
-    door: Door = Door.PERMISSION
+    access_kind: AccessKind = AccessKind.PERMISSION
     permission: Permission | None = None
     reach: Reach = Reach.WHOLE
 
 
-PUBLIC = RouteRule(door=Door.PUBLIC)
-SIGNED_IN = RouteRule(door=Door.SIGNED_IN)
+PUBLIC = RouteRule(access_kind=AccessKind.PUBLIC)
+SIGNED_IN = RouteRule(access_kind=AccessKind.SIGNED_IN)
 
 
 def _of_paths(permission: Permission) -> RouteRule:

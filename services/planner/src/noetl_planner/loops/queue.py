@@ -86,27 +86,27 @@ class LoopQueue:
         self._collector = collector
         self._queue: asyncio.Queue[tuple[FinishedLoop, ShardInbox, int]] = asyncio.Queue()
 
-    def enqueue_loop(self, state: ExecutionState, run_id: str, mailbox: ShardInbox) -> None:
+    def enqueue_loop(self, state: ExecutionState, run_id: str, inbox: ShardInbox) -> None:
         """Have a loop's results gathered, unless they are being gathered or it is over."""
         finished = _find_finished_loop(state, run_id)
-        if finished is not None and mailbox.begin_collection(finished.collection_key):
-            self._queue.put_nowait((finished, mailbox, 1))
+        if finished is not None and inbox.begin_collection(finished.collection_key):
+            self._queue.put_nowait((finished, inbox, 1))
 
     async def collect_next(self) -> int:
         """Collect the results of the next loop; a failure is reported to the shard too."""
-        finished, mailbox, tries = await self._queue.get()
+        finished, inbox, tries = await self._queue.get()
         fact_batch, is_over = None, True
         try:
             fact_batch = await self._collector.collect_results(finished)
         except Retryable:
             is_over = tries >= _TRIES_MAX
             if not is_over:
-                self._queue.put_nowait((finished, mailbox, tries + 1))
+                self._queue.put_nowait((finished, inbox, tries + 1))
             raise
         finally:
             if is_over:
                 # After a defect it may be asked for again, when the execution is next looked at.
-                mailbox.put_result(finished.collection_key, fact_batch)
+                inbox.put_result(finished.collection_key, fact_batch)
         return 1
 
 

@@ -118,6 +118,7 @@ def build_failure_record(event: FrameEnd) -> dict[str, Any]:
 
 
 def _build_failed_unit(event: FrameEnd, loop: LoopState) -> UnitResult:
+    """Give every item of a loop that one worker was to run the error of its one frame."""
     assert isinstance(event, FrameFailed), "a committed frame has its results"
     part = LoopPart(index=0, key="0", status="error", error=codec.to_builtins(event.error))
     return UnitResult(part=part, results=[build_failure_record(event)] * loop.total)

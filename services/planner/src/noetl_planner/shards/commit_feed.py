@@ -31,7 +31,7 @@ class EventFeed:
 
     def __init__(self) -> None:
         # Set by this process's commits, by its end, and by other planners' hints.
-        self.news = asyncio.Event()
+        self.commit_signal = asyncio.Event()
         self._waiting: list[Envelope] = []
 
     def put_events(self, envelopes: Sequence[Envelope]) -> None:
@@ -40,7 +40,7 @@ class EventFeed:
             self._waiting.clear()
         else:
             self._waiting += envelopes
-        self.news.set()
+        self.commit_signal.set()
 
     def take_events(self, *, after: int, events_max: int) -> list[Envelope]:
         """Take out what follows a version without a gap; nothing where the ledger must be asked."""
@@ -62,7 +62,7 @@ class EndFeed:
 
     def __init__(self) -> None:
         # Set by the end alone when it comes here, by the process's own, by other planners' hints.
-        self.news = asyncio.Event()
+        self.commit_signal = asyncio.Event()
         self.end: Envelope | None = None
 
     def put_events(self, envelopes: Sequence[Envelope]) -> None:
@@ -72,43 +72,45 @@ class EndFeed:
         )
         self.end = next(ends, self.end)
         if self.end is not None:
-            self.news.set()
+            self.commit_signal.set()
 
 
-class NewsFeed:
+class CommitFlag:
     """Tells that something was committed, for who looks elsewhere at what that is."""
 
     def __init__(self) -> None:
-        self.news = asyncio.Event()
+        self.commit_signal = asyncio.Event()
 
     def put_events(self, _: Sequence[Envelope]) -> None:
         """Tell of what was committed."""
-        self.news.set()
+        self.commit_signal.set()
 
 
-CommittedFeed = EventFeed | EndFeed | NewsFeed
+CommittedFeed = EventFeed | EndFeed | CommitFlag
 
 
 class CommitListener:
-    """Waits for news of an execution: this process's, and other planners' where none come.
+    """Waits for commits of an execution: this process's, and other planners' where none come.
 
     `subscribe` begins to listen to other planners, who set the event from then on.
     """
 
-    def __init__(self, news: asyncio.Event, subscribe: Callable[[], Awaitable[None]]) -> None:
-        self._news = news
+    def __init__(
+        self, commit_signal: asyncio.Event, subscribe: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._commit_signal = commit_signal
         self._subscribe = subscribe
         self._is_listening = False
 
-    async def wait_for_news(self, *, within_s: float) -> None:
-        """Wait for news; when none come, hear of other planners' commits from then on."""
+    async def wait_for_commit(self, *, within_s: float) -> None:
+        """Wait for a commit; when none comes, receive other planners' hints from then on."""
         try:
             async with asyncio.timeout(within_s):
-                await self._news.wait()
+                await self._commit_signal.wait()
         except TimeoutError:
-            await self.listen_elsewhere()
+            await self.subscribe_other_planners()
 
-    async def listen_elsewhere(self) -> None:
+    async def subscribe_other_planners(self) -> None:
         """Receive hints of other planners' commits; earlier commits are in the ledger.
 
         The claim API's watch calls it at once, for the shard may be another planner's.
@@ -171,7 +173,7 @@ class CommitFeed:
         """Have every follower look again: whether its process is told to stop."""
         for feeds in self._feeds.values():
             for feed in feeds:
-                feed.news.set()
+                feed.commit_signal.set()
 
     @asynccontextmanager
     async def follow_execution(
@@ -185,20 +187,22 @@ class CommitFeed:
         async with AsyncExitStack() as listening:
 
             async def start_listening() -> None:
-                others = hints.watch_hints(subjects.build_growth_hint(execution_id), feed.news)
+                others = hints.watch_hints(
+                    subjects.build_growth_hint(execution_id), feed.commit_signal
+                )
                 await listening.enter_async_context(others)
 
-            ears = CommitListener(feed.news, start_listening)
+            listener = CommitListener(feed.commit_signal, start_listening)
             accepted = self._accepted.get(execution_id)
             if accepted is not None and accepted.first:
                 feed.put_events(accepted.first)
                 accepted.first = ()
             else:
-                await ears.listen_elsewhere()
+                await listener.subscribe_other_planners()
             feeds = self._feeds.setdefault(execution_id, [])
             feeds.append(feed)
             try:
-                yield ears
+                yield listener
             finally:
                 feeds.remove(feed)
                 if not feeds:

@@ -62,7 +62,10 @@ def build_messages(
 def _build_event_messages(
     envelopes: Sequence[Envelope], subject: str, traceparent: str | None
 ) -> list[NewMessage]:
-    """Write events as one message; as several, each event measured, where that is too large."""
+    """Write a decision's events as the message that is committed with them.
+
+    As several, each event measured, where one would be too large.
+    """
     if len(envelopes) <= BATCH_EVENTS_MAX:
         new_message = _build_event_message(envelopes, subject, traceparent)
         if len(new_message.data) <= BATCH_BYTES_MAX:

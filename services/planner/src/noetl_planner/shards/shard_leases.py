@@ -133,7 +133,7 @@ async def _run_shard(shard: Shard, stop: asyncio.Event, *, name: str) -> None:
         await shard.close()
 
 
-Doors = Callable[[asyncio.Event], Awaitable[None]]
+ServeRequests = Callable[[asyncio.Event], Awaitable[None]]
 
 
 async def run_shards(
@@ -141,14 +141,14 @@ async def run_shards(
     owner: ShardOwner,
     publishing: MessagePublisher,
     gathering: LoopQueue,
-    doors: Doors,
+    serve_requests: ServeRequests,
     renewal_s: float,
     loop_health: LoopHealth,
     stop: asyncio.Event,
 ) -> None:
     """Run until told to stop; shards are given back before the connections close."""
     async with asyncio.TaskGroup() as tasks:
-        opened = tasks.create_task(_run_doors(doors, stop))
+        opened = tasks.create_task(_serve_until_stopped(serve_requests, stop))
         beside = [
             tasks.create_task(run_while_busy(turn, idle_s=0.0, stop=asyncio.Event(), name=name))
             for name, turn in [
@@ -169,5 +169,5 @@ async def run_shards(
         await opened
 
 
-async def _run_doors(doors: Doors, stop: asyncio.Event) -> None:
-    await doors(stop)
+async def _serve_until_stopped(serve_requests: ServeRequests, stop: asyncio.Event) -> None:
+    await serve_requests(stop)

@@ -23,7 +23,7 @@ SILENT_S = 60.0
 EXECUTIONS_MAX = 10_000
 
 
-class HeardWait(Struct, frozen=True, kw_only=True):
+class ReceivedWait(Struct, frozen=True, kw_only=True):
     """Why an execution waits, and when that arrived."""
 
     reason: str
@@ -35,14 +35,14 @@ class StoreWaits:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._heard: dict[ExecutionId, HeardWait] = {}
+        self._received_waits: dict[ExecutionId, ReceivedWait] = {}
 
     def find_reason(self, execution_id: ExecutionId) -> str | None:
         """Return why an execution waits, or None when it does not."""
-        heard = self._heard.get(execution_id)
-        if heard is None or heard.at_s < self._clock.monotonic_s() - SILENT_S:
+        received_wait = self._received_waits.get(execution_id)
+        if received_wait is None or received_wait.at_s < self._clock.monotonic_s() - SILENT_S:
             return None
-        return heard.reason
+        return received_wait.reason
 
     async def announce_wait(
         self, hints: Hints, execution_id: ExecutionId, problem: Retryable
@@ -53,7 +53,7 @@ class StoreWaits:
 
     async def announce_end(self, hints: Hints, execution_id: ExecutionId) -> None:
         """Say that an execution goes on, if this or another planner said that it waits."""
-        if execution_id in self._heard:
+        if execution_id in self._received_waits:
             await self._announce(hints, StoreWait(execution_id=execution_id))
 
     async def _announce(self, hints: Hints, wait: StoreWait) -> None:
@@ -62,13 +62,13 @@ class StoreWaits:
 
     def note_wait(self, wait: StoreWait) -> None:
         """Remember a wait, or forget it when it is over."""
-        self._heard.pop(wait.execution_id, None)
+        self._received_waits.pop(wait.execution_id, None)
         if wait.reason:
-            self._heard[wait.execution_id] = HeardWait(
+            self._received_waits[wait.execution_id] = ReceivedWait(
                 reason=wait.reason, at_s=self._clock.monotonic_s()
             )
-        while len(self._heard) > EXECUTIONS_MAX:
-            del self._heard[next(iter(self._heard))]
+        while len(self._received_waits) > EXECUTIONS_MAX:
+            del self._received_waits[next(iter(self._received_waits))]
 
     async def listen_to_planners(self, hints: Hints) -> None:
         """Receive the waits of other planners until cancelled."""

@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 WORKERS_MAX = 4096
 
 
-class HeardBeat(Struct, frozen=True, kw_only=True):
+class ReceivedHeartbeat(Struct, frozen=True, kw_only=True):
     """A heartbeat of a worker, and when it arrived."""
 
     beat: WorkerHeartbeat
@@ -31,46 +31,52 @@ class WorkerPresence:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         # Each lane's host of a worker speaks for itself.
-        self._heard: dict[tuple[WorkerId, tuple[str, ...]], HeardBeat] = {}
+        self._received_heartbeats: dict[tuple[WorkerId, tuple[str, ...]], ReceivedHeartbeat] = {}
 
     def note_beat(self, beat: WorkerHeartbeat) -> None:
         """Remember how a worker is; one without any capacity is leaving."""
         key = (beat.worker_id, beat.lanes)
-        self._heard.pop(key, None)
+        self._received_heartbeats.pop(key, None)
         self._show_free_capacity(beat.worker_id, beat)
         if beat.capacity > 0:
-            self._heard[key] = HeardBeat(beat=beat, at_s=self._clock.monotonic_s())
-        while len(self._heard) > WORKERS_MAX:
-            del self._heard[next(iter(self._heard))]
+            self._received_heartbeats[key] = ReceivedHeartbeat(
+                beat=beat, at_s=self._clock.monotonic_s()
+            )
+        while len(self._received_heartbeats) > WORKERS_MAX:
+            del self._received_heartbeats[next(iter(self._received_heartbeats))]
 
     def count_offer(self, worker_id: WorkerId, host: str) -> None:
         """Count an offer against a worker's free capacity, until its next heartbeat."""
-        for key, heard_beat in self._heard.items():
+        for key, received_heartbeat in self._received_heartbeats.items():
             if key[0] == worker_id and host in key[1]:
-                beat = structs.replace(heard_beat.beat, running=heard_beat.beat.running + 1)
-                self._heard[key] = HeardBeat(beat=beat, at_s=heard_beat.at_s)
+                beat = structs.replace(
+                    received_heartbeat.beat, running=received_heartbeat.beat.running + 1
+                )
+                self._received_heartbeats[key] = ReceivedHeartbeat(
+                    beat=beat, at_s=received_heartbeat.at_s
+                )
 
     def forget_worker(self, worker_id: WorkerId) -> None:
         """Forget the heartbeats of a worker: it gets no offers before its next heartbeat."""
-        for key in [key for key in self._heard if key[0] == worker_id]:
-            del self._heard[key]
+        for key in [key for key in self._received_heartbeats if key[0] == worker_id]:
+            del self._received_heartbeats[key]
 
     def list_beats(self) -> tuple[WorkerHeartbeat, ...]:
         """Return how those are that spoke lately."""
         oldest_s = self._clock.monotonic_s() - SILENT_S
         for key in [
             worker_key
-            for worker_key, heard_beat in self._heard.items()
-            if heard_beat.at_s < oldest_s
+            for worker_key, received_heartbeat in self._received_heartbeats.items()
+            if received_heartbeat.at_s < oldest_s
         ]:
-            del self._heard[key]
-        return tuple(heard.beat for heard in self._heard.values())
+            del self._received_heartbeats[key]
+        return tuple(received.beat for received in self._received_heartbeats.values())
 
     def _show_free_capacity(self, worker_id: WorkerId, beat: WorkerHeartbeat) -> None:
         """Measure the room of a worker, that of all its lanes together."""
         others = sum(
-            heard_beat.beat.free_capacity
-            for key, heard_beat in self._heard.items()
+            received_heartbeat.beat.free_capacity
+            for key, received_heartbeat in self._received_heartbeats.items()
             if key[0] == worker_id
         )
         free = others + beat.free_capacity

@@ -8,7 +8,7 @@ from noetl_contracts.errors import SubjectError
 from noetl_contracts.ids import ExecutionId
 
 
-class StrayKind(StrEnum):
+class MisplacementKind(StrEnum):
     """How a message can stand in the wrong place."""
 
     MISPLACED = "misplaced"
@@ -32,30 +32,30 @@ def list_ledger_shards(*, index: int, count: int, shard_count: int) -> list[tupl
     return [(shard, shard_count) for shard in owned]
 
 
-class StrayMessage(NamedTuple):
+class MisplacedMessage(NamedTuple):
     """A message that does not stand where its execution belongs, and why."""
 
-    kind: StrayKind
+    kind: MisplacementKind
     reason: str
 
 
-def find_stray(
+def find_misplaced_message(
     subject: str, execution_id: ExecutionId, *, index: int, count: int, shard_count: int
-) -> StrayMessage | None:
+) -> MisplacedMessage | None:
     """Say why a message is not this projector's own, or None when it is."""
     try:
         stated = subjects.parse_shard_subject(subject).shard
     except SubjectError as failure:
-        return StrayMessage(StrayKind.UNSHARDABLE, str(failure))
+        return MisplacedMessage(MisplacementKind.UNSHARDABLE, str(failure))
     owner = ids.find_shard(execution_id, shard_count)
     if stated != owner:
-        return StrayMessage(
-            StrayKind.MISPLACED,
+        return MisplacedMessage(
+            MisplacementKind.MISPLACED,
             f"execution {execution_id} belongs to shard {owner} of {shard_count}, not to {stated}",
         )
     if owner % count != index:
-        return StrayMessage(
-            StrayKind.UNOWNED,
+        return MisplacedMessage(
+            MisplacementKind.UNOWNED,
             f"shard {owner} is kept by projector {owner % count} of {count}, not by {index}",
         )
     return None

@@ -131,7 +131,7 @@ class ProjectionMetrics:
     def count_misplaced(self, delivery: Delivery, batch: EventBatch) -> None:
         """Count a message in the wrong place; projecting it is safe, ignoring it is late."""
         policy = self._policy
-        misplaced = shard_ownership.find_stray(
+        misplaced = shard_ownership.find_misplaced_message(
             delivery.subject,
             batch.execution_id,
             index=policy.index,
@@ -141,13 +141,13 @@ class ProjectionMetrics:
         if misplaced is None:
             return
         match misplaced.kind:
-            case shard_ownership.StrayKind.UNSHARDABLE:
+            case shard_ownership.MisplacementKind.UNSHARDABLE:
                 instruments.add_to_counter(names.PROJECTOR_UNSHARDABLE)
                 self.tally.unshardable += 1
-            case shard_ownership.StrayKind.UNOWNED:
+            case shard_ownership.MisplacementKind.UNOWNED:
                 instruments.add_to_counter(names.PROJECTOR_UNOWNED)
                 self.tally.unowned += 1
-            case shard_ownership.StrayKind.MISPLACED:
+            case shard_ownership.MisplacementKind.MISPLACED:
                 instruments.add_to_counter(names.PROJECTOR_MISPLACED)
                 self.tally.misplaced += 1
         log.warning(

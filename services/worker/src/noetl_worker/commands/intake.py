@@ -166,7 +166,7 @@ class Intake:
         return deliveries
 
     def _note_quiet_lane(self, lane: int, *, requested_count: int, received_count: int) -> None:
-        """Remember which lanes have less than they are asked for."""
+        """Remember which lanes have less than they are asked for; waits ask them for one."""
         if received_count < requested_count:
             self._quiet.add(lane)
         else:
@@ -241,11 +241,11 @@ class SharedIntake:
         running = self._running + Counter(
             self._find_share(delivery.subject) for delivery in deliveries
         )
-        hungry_lanes, ready_deliveries = set(self._intakes), list[Delivery]()
-        while hungry_lanes and len(ready_deliveries) < room:
+        waiting_tenants, ready_deliveries = set(self._intakes), list[Delivery]()
+        while waiting_tenants and len(ready_deliveries) < room:
             places_by_lane = allot_places(
                 room - len(ready_deliveries),
-                hungry=hungry_lanes,
+                waiting=waiting_tenants,
                 running=running,
                 weights=self._weights,
                 first=self._turns,
@@ -259,7 +259,7 @@ class SharedIntake:
                     running[name] += len(lane_deliveries)
                     ready_deliveries += lane_deliveries
                     if len(lane_deliveries) < places:
-                        hungry_lanes.discard(name)
+                        waiting_tenants.discard(name)
         return ready_deliveries
 
     def _take_arrived(self) -> list[Delivery]:

@@ -111,7 +111,7 @@ class OfferDelivery:
 
 
 class OfferHost(Struct, frozen=True, kw_only=True):
-    """The worker that gets offers: `beat` describes its capacity, `begin` runs a command."""
+    """The worker that gets offers: `beat` describes its capacity, `begin` takes one."""
 
     beat: Callable[[], WorkerHeartbeat]
     begin: Callable[[Command, bytes], None]
@@ -168,6 +168,10 @@ class OfferIntake:
         return None
 
     def _consider_offer(self, data: bytes, host: OfferHost) -> None:
+        """Begin the command that a planner offers, if it is for this worker and there is room.
+
+        What is not begun comes by its queue: the planner publishes an offer that nobody takes.
+        """
         beat = host.beat()
         try:
             command = command_work.decode_command(data) if len(data) <= COMMAND_BYTES_MAX else None

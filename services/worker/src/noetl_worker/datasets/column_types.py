@@ -149,6 +149,17 @@ def describe_drift(types: str, schema: pa.Schema, *, may_grow: bool) -> str:
     return f"column {', column '.join(found[:_DRIFT_SHOWN])}{more}"
 
 
+def list_text_columns(schema: pa.Schema) -> list[str]:
+    """Return the names of the columns of text."""
+    return [
+        field.name
+        for field in schema
+        if pa.types.is_string(field.type)
+        or pa.types.is_large_string(field.type)
+        or pa.types.is_string_view(field.type)
+    ]
+
+
 def name_type(kind: pa.DataType) -> str:
     """Name a type as DDL does."""
     kind = _simplify_type(kind)

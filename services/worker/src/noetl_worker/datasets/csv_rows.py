@@ -111,7 +111,7 @@ def iterate_text_batches(file: CsvFile, rejects: Rejects) -> Iterator[pa.RecordB
         if holds_lines:
             _check_quotes(file)
     except pa.ArrowInvalid as problem:
-        if _is_told_of_rows(file, problem, skipped):
+        if _is_problem_of_rows(file, problem, skipped):
             raise _build_parse_problem(file, problem) from problem
     except UnicodeError as problem:
         raise _build_encoding_problem(file, problem) from problem
@@ -124,7 +124,7 @@ def _holds_lines(batch: pa.RecordBatch) -> bool:
     return any(b"\n" in text or b"\r" in text for text in texts)
 
 
-def _is_told_of_rows(file: CsvFile, problem: pa.ArrowInvalid, skipped: int) -> bool:
+def _is_problem_of_rows(file: CsvFile, problem: pa.ArrowInvalid, skipped: int) -> bool:
     """Tell whether an error is about rows: Arrow also refuses files that have none."""
     if "Empty CSV" in str(problem):
         return False
@@ -193,6 +193,7 @@ def _check_quotes(file: CsvFile) -> None:
 
 
 def _explain_quote(problem: csv.Error, *, is_in_line: bool) -> str:
+    """Say what is wrong with the quotes of a line; nothing where the line may be read as it is."""
     if "unexpected end" in str(problem):
         return "opens a quote that is never closed"
     if "expected after" not in str(problem):

@@ -18,9 +18,10 @@ class CallRate(Struct, frozen=True, kw_only=True):
 
 
 class CallGrant(Struct, frozen=True, kw_only=True):
-    """When each call may go, what is to be shared then, and how long to rest before asking again.
+    """When each call may go, and how long to rest before asking again.
 
-    Without any time nothing is to be shared.
+    `tat` is the time of the next call in theory (the generic cell rate algorithm): the caller
+    shares it with other workers, and where no call may go there is nothing to share.
     """
 
     times: list[float]
@@ -50,7 +51,7 @@ def grant_calls(
 def allot_places(
     room: int,
     *,
-    hungry: Iterable[str],
+    waiting: Iterable[str],
     running: Mapping[str, int],
     weights: Mapping[str, int],
     first: int = 0,
@@ -61,7 +62,7 @@ def allot_places(
     is as even as what they have already lets it be, so nobody who waits gets less than its share
     of the places that become free.
     """
-    names = sorted(hungry)
+    names = sorted(waiting)
     turn = first % len(names) if names else 0
     names = names[turn:] + names[:turn]
     places = dict.fromkeys(names, 0)

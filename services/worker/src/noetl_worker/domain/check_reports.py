@@ -57,6 +57,25 @@ def describe_missing_column(check: Check, columns: Sequence[str]) -> str | None:
     )
 
 
+def describe_text_as_number(check: Check, text_columns: Container[str]) -> str | None:
+    """Say which column of text is compared with numbers; None where none is.
+
+    An engine would read the text as a number: '01' is 1, and '1.5' may become 2.
+    """
+    if check.kind not in {"in", "range"} or check.columns[0] not in text_columns:
+        return None
+    bounds = (bound for bound in (check.least, check.most) if bound is not None)
+    values = check.values if check.kind == "in" else tuple(bounds)
+    numbers = [value for value in values if isinstance(value, int | float)]
+    if not numbers:
+        return None
+    return (
+        f"expect.{check.kind} compares '{check.columns[0]}', which is text, with "
+        f"{codec.encode_json(numbers[0]).decode()}, which is none: write it in quotes, or give the "
+        "column a type in the source's schema"
+    )
+
+
 def build_schema_report(dataset: str, check: Check, drift: str) -> CheckReport:
     """Judge the columns of a dataset: `drift` says what is wrong with them, and may be empty."""
     return CheckReport(dataset=dataset, check=check.label, is_met=not drift, measured=drift or None)

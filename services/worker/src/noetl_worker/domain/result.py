@@ -122,7 +122,7 @@ def list_readable_fields(
 def _pick_small_collections(
     selections: dict[str, Any], collected: Names[str], *, room: int
 ) -> dict[str, Any]:
-    """Return what was collected, as far as it is as small as what may be selected."""
+    """Return the collected values that are small enough for an event, until `room` is used up."""
     small_values: dict[str, Any] = {}
     for name in collected:
         size = len(codec.encode_json(selections[name])) if name in selections else room + 1

@@ -134,6 +134,7 @@ class TaskCollections:
     ) -> list[str]:
         """Restore the note `COLLECTED_NOTHING` in `notes` if a task still has no collected value.
 
+        A resumed pipeline reports notes at its end as if it had never been interrupted.
         `saved_notes` are the notes of a pipeline that is resumed; return the others of them.
         """
         if COLLECTED_NOTHING in saved_notes:

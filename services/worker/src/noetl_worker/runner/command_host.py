@@ -95,7 +95,7 @@ class CommandHost:
         for hold in self._hold_by_fence.values():
             hold.interrupt_work(Released())
 
-    async def attend_delivery(self, delivery: Delivery) -> None:
+    async def handle_delivery(self, delivery: Delivery) -> None:
         """Run the command of a delivery, or refuse it by its fence."""
         try:
             command = command_work.decode_command(delivery.data)
@@ -195,7 +195,7 @@ class CommandHost:
         group: asyncio.TaskGroup,
         heartbeat_s: float,
     ) -> None:
-        attendants: list[asyncio.Task[None]] = []
+        side_tasks: list[asyncio.Task[None]] = []
         clock = self._lane.fact_publisher.clock
         services = self._build_services(command, hold)
 
@@ -203,21 +203,21 @@ class CommandHost:
             if clock.monotonic_s() - reporter.last_report_at >= heartbeat_s:
                 reporter.report_facts(self._build_heartbeat(command))
 
-        def start_attendants() -> None:
-            attendants.append(group.create_task(hold.extend_until_settled(on_beat=on_beat)))
-            attendants.append(group.create_task(reporter.publish_until_cancelled()))
-            attendants.append(group.create_task(self._listen_for_stop(command, hold)))
+        def start_side_tasks() -> None:
+            side_tasks.append(group.create_task(hold.extend_until_settled(on_beat=on_beat)))
+            side_tasks.append(group.create_task(reporter.publish_until_cancelled()))
+            side_tasks.append(group.create_task(self._listen_for_stop(command, hold)))
             if isinstance(command.work, StepWork):
                 hint_listener = services.progress.listen_for_hints(
                     self._lane.hints, command.command_id
                 )
-                attendants.append(group.create_task(hint_listener))
+                side_tasks.append(group.create_task(hint_listener))
             if isinstance(command.work, SlotWork):
-                attendants.append(group.create_task(self._listen_for_pause(command, hold)))
+                side_tasks.append(group.create_task(self._listen_for_pause(command, hold)))
             reporter.report_started()
 
         try:
-            with hold.extend_when_lasting(start_attendants):
+            with hold.extend_when_lasting(start_side_tasks):
                 if not await _run_to_end(command, services, reporter, hold):
                     reporter.report_facts(
                         build_lost(command, command_events.RELEASED, is_release=True)
@@ -227,8 +227,8 @@ class CommandHost:
         except asyncio.CancelledError:
             await services.journal.abandon_log()
             raise
-        for attendant in attendants:
-            attendant.cancel()
+        for side_task in side_tasks:
+            side_task.cancel()
 
     def _build_heartbeat(self, command: Command) -> CommandHeartbeat:
         return CommandHeartbeat(

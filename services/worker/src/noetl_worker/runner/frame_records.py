@@ -1,4 +1,4 @@
-"""The records of a slot's frames: written once each, and who runs them again."""
+"""The records of a slot's frames: each is written once, and says which attempt runs the frame."""
 
 import itertools
 
@@ -18,9 +18,9 @@ from noetl_worker.payloads.tenant_payloads import TenantPayloads
 class TakenElsewhere(Exception):  # noqa: N818 - it says what was found
     """Another run of this very attempt, or of a later one, has the slot.
 
-    A copy and a later attempt have messages of their own, which bring their ends to light. With
-    `is_same_message` the broker handed over twice, as new, what both were begun by: nothing else
-    may come for either.
+    A copy and a later attempt have messages of their own, and report their ends by them. With
+    `is_same_message` the broker delivered one message twice, as new, and both runs began by it:
+    no other message may come for either.
     """
 
     def __init__(self, *, is_same_message: bool) -> None:

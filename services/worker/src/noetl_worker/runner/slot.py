@@ -82,7 +82,7 @@ class Slot:
         self._reporter = reporter
         self._draining = draining
         self._policy = frames.parse_policy(work.frame)
-        self._book = FrameRecords(
+        self._frame_records = FrameRecords(
             command=command, payloads=services.payloads, mask=services.mask, holder=reporter.holder
         )
         self._rows_max = self._policy.max_rows
@@ -162,23 +162,23 @@ class Slot:
         record = codec.convert_value(
             await self._services.payloads.load_value(open_frame.rows_ref), FrameRecord
         )
-        dispatches = await self._book.take_over_frame(open_frame.frame_id)
-        untold = max(0, dispatches - open_frame.dispatches)
+        dispatches = await self._frame_records.take_over_frame(open_frame.frame_id)
+        unreported_dispatches = max(0, dispatches - open_frame.dispatches)
         if not open_frame.row_count:
             record = structs.replace(record, rows=[])
         frame = self._build_frame(
             open_frame.frame_index, open_frame.frame_id, record, open_frame.rows_ref
         )
         return OpenedFrame(
-            frame=structs.replace(frame, attempt=open_frame.dispatches + untold + 1),
-            attempts_before=untold,
+            frame=structs.replace(frame, attempt=open_frame.dispatches + unreported_dispatches + 1),
+            attempts_before=unreported_dispatches,
         )
 
     async def _claim_frame(self, index: int) -> OpenedFrame | None:
         """Claim the next window of rows; None when there are none."""
         frame_id = ids.derive_frame_id(self._work.stage_id, slot=self._work.slot, frame_index=index)
         if self._is_doubtful(index):
-            recorded_frame = await self._book.find_recorded(frame_id)
+            recorded_frame = await self._frame_records.find_recorded(frame_id)
             if recorded_frame is not None:
                 return self._build_opened(index, frame_id, self._drop_done_rows(recorded_frame))
         rows = await self._claim_rows(index, frame_id)
@@ -235,7 +235,7 @@ class Slot:
             command_id=self._command.command_id,
             holder=self._reporter.holder,
         )
-        recorded_frame = await self._book.put_record(frame_id, record)
+        recorded_frame = await self._frame_records.put_record(frame_id, record)
         self._rows_max = frames.compute_rows_max(
             self._policy, rows=len(rows), size_bytes=recorded_frame.offered_bytes
         )

@@ -120,12 +120,12 @@ class _TransactionalFrame:
             if earlier_effects is not None:
                 return _recall_result(earlier_effects, frame)
             async with open_task_group() as group:
-                breath = group.create_task(effects.keep_alive())
+                keep_alive_task = group.create_task(effects.keep_alive())
                 result = await self.run_body(effects)
                 await pass_failpoint(Failpoint.WORKER_COMMIT_BEFORE)
                 await effects.commit_effects(self._mask_outcome(_encode_outcome(result, frame)))
                 await pass_failpoint(Failpoint.WORKER_COMMIT_AFTER)
-                breath.cancel()
+                keep_alive_task.cancel()
             return result
 
     def _mask_outcome(self, outcome: dict[str, Any]) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class CommandWatch:
         self._life = life
         self._grace_s = grace_s
         self._status: int | None = None
-        self._is_told_to_end = False
+        self._is_end_requested = False
         self._kill_at: float | None = None
         self._give_up_at: float | None = None
         self._signals, self._signal_end = os.pipe()
@@ -84,7 +84,7 @@ class CommandWatch:
         signal.signal(signal.SIGTERM, lambda *_: self._note_request())
 
     def _note_request(self) -> None:
-        self._is_told_to_end = True
+        self._is_end_requested = True
 
     def _list_descriptors(self) -> list[int]:
         return [self._signals] if self._life < 0 else [self._signals, self._life]
@@ -105,7 +105,7 @@ class CommandWatch:
         """Send what is due; return how long nothing else is, and 0 when nothing helps."""
         now = time.monotonic()
         if self._kill_at is None:
-            if self._status is None and not self._is_told_to_end:
+            if self._status is None and not self._is_end_requested:
                 return None
             self._kill_at = now + self._grace_s
             _send_signal(signal.SIGTERM, self._leader)

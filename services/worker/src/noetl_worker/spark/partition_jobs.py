@@ -1,6 +1,6 @@
-"""Spreads byte strings over executors, one partition each.
+"""Runs shares on executors, of a wave or an audit: each is an encoded byte string, one partition.
 
-Loaded when Spark is, by `noetl_worker.spark.session` alone.
+Loaded when Spark is.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -228,13 +228,13 @@ class SharedSparkSession:
 @asynccontextmanager
 async def open_spark_session(options: SessionOptions) -> AsyncIterator[SharedSparkSession]:
     """Hold a session that is started when it is first needed; its folder goes away with it."""
-    sparks = SharedSparkSession(options)
+    spark_session = SharedSparkSession(options)
     if options.problem:
         log.warning("Spark tasks will fail", error=options.problem)
     try:
-        yield sparks
+        yield spark_session
     finally:
-        await sparks.close()
+        await spark_session.close()
         await asyncio.to_thread(shutil.rmtree, options.folder, ignore_errors=True)
 
 

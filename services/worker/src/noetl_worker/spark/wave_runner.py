@@ -106,7 +106,7 @@ class WaveRunner:
     def __init__(
         self,
         *,
-        sparks: SharedSparkSession,
+        spark_session: SharedSparkSession,
         entry: Callable[..., Any],
         payloads: Payloads,
         worker_id: WorkerId,
@@ -114,7 +114,7 @@ class WaveRunner:
         limits: WaveLimits,
         tell_progress: Callable[[Command, SparkProgress], Awaitable[None]] | None = None,
     ) -> None:
-        self._sparks = sparks
+        self._spark_session = spark_session
         self._tell_progress = tell_progress
         self._entry = entry
         self._payloads = payloads
@@ -207,10 +207,10 @@ class WaveRunner:
 
     async def _run_wave(self, wave: _Wave) -> None:
         """Run one wave's job, end every frame of it one way or another, and clear up."""
-        began, is_warm = self._clock.monotonic_s(), self._sparks.is_open
-        logbook = WaveManifests(wave.name, self._build_payloads(wave))
+        began, is_warm = self._clock.monotonic_s(), self._spark_session.is_open
+        manifests = WaveManifests(wave.name, self._build_payloads(wave))
         try:
-            outcome = await self._run_and_settle(wave, logbook)
+            outcome = await self._run_and_settle(wave, manifests)
         except asyncio.CancelledError as problem:
             if not wave.is_given_up:
                 raise
@@ -226,12 +226,12 @@ class WaveRunner:
             self._size = waves.compute_next_size(
                 self._size, frames=count, took_s=took_s, frames_max=self._limits.frames_max
             )
-        await _clear_wave(wave, logbook, has_ended=isinstance(outcome, list))
+        await _clear_wave(wave, manifests, has_ended=isinstance(outcome, list))
 
-    async def _run_and_settle(self, wave: _Wave, logbook: WaveManifests) -> Any:
+    async def _run_and_settle(self, wave: _Wave, manifests: WaveManifests) -> Any:
         """Run the job and end its frames; return the manifests, or what ended it early."""
         async with asyncio.TaskGroup() as group:
-            watching = group.create_task(self._watch_manifests(wave, logbook))
+            watching = group.create_task(self._watch_manifests(wave, manifests))
             # What ends a job is a matter of its frames, never of the other waves.
             (outcome,) = await asyncio.gather(self._submit_job(wave), return_exceptions=True)
             watching.cancel()
@@ -244,7 +244,7 @@ class WaveRunner:
         elif isinstance(outcome, BaseException):
             log.warning("a wave ended early", wave=wave.name, reason=_summarize_problem(outcome))
         if not wave.is_over:
-            await asyncio.gather(_collect_manifests(wave, logbook), return_exceptions=True)
+            await asyncio.gather(_collect_manifests(wave, manifests), return_exceptions=True)
             _lose_rest(wave)
         return outcome
 
@@ -281,7 +281,7 @@ class WaveRunner:
             ]
 
         tell = self._tell_progress
-        return await self._sparks.spread_shares(
+        return await self._spark_session.spread_shares(
             cut_partitions,
             self._entry,
             name=f"wave of step {first.step}",
@@ -289,12 +289,12 @@ class WaveRunner:
             tell_progress=None if tell is None else partial(tell, first),
         )
 
-    async def _watch_manifests(self, wave: _Wave, logbook: WaveManifests) -> None:
+    async def _watch_manifests(self, wave: _Wave, manifests: WaveManifests) -> None:
         """End frames whose manifests are there while the job goes on."""
         while not wave.is_over:
             await asyncio.sleep(self._limits.poll_s)
             # What cannot be seen now is seen at the end.
-            await asyncio.gather(_collect_manifests(wave, logbook), return_exceptions=True)
+            await asyncio.gather(_collect_manifests(wave, manifests), return_exceptions=True)
 
     def _build_payloads(self, wave: _Wave) -> TenantPayloads:
         command = wave.members[0].command
@@ -302,9 +302,9 @@ class WaveRunner:
         return TenantPayloads(self._payloads, place=place, cache=PayloadCache(bytes_max=0))
 
 
-async def _collect_manifests(wave: _Wave, logbook: WaveManifests) -> None:
+async def _collect_manifests(wave: _Wave, manifests: WaveManifests) -> None:
     """End every frame that has a manifest in the store; raises `ToolFailure`."""
-    _end_frames(wave, await logbook.read_manifests())
+    _end_frames(wave, await manifests.read_manifests())
 
 
 def _end_frames(wave: _Wave, manifests: list[bytes]) -> None:
@@ -316,9 +316,9 @@ def _end_frames(wave: _Wave, manifests: list[bytes]) -> None:
             member.ended.set_result(manifest)
 
 
-async def _clear_wave(wave: _Wave, logbook: WaveManifests, *, has_ended: bool) -> None:
+async def _clear_wave(wave: _Wave, manifests: WaveManifests, *, has_ended: bool) -> None:
     """Remove what a wave has left in the store; what stays is garbage, and collected as such."""
-    clearing = logbook.clear_wave(parts=wave.parts, has_ended=has_ended)
+    clearing = manifests.clear_wave(parts=wave.parts, has_ended=has_ended)
     (problem,) = await asyncio.gather(clearing, return_exceptions=True)
     if problem is not None:
         log.info(

@@ -84,7 +84,7 @@ class Tools(Struct, frozen=True, kw_only=True):
     artifact: ArtifactTool
     transfer: TransferTool
     credential_test: CredentialTester
-    sparks: SharedSparkSession
+    spark_session: SharedSparkSession
     keyring: Keyring
     lender: FileLenderPort
 

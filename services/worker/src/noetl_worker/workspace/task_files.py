@@ -175,7 +175,8 @@ class TaskFiles:
     async def drop_changes(self) -> bool:
         """Forget what was not published; tell whether the folder may be used by another task.
 
-        A folder that was lent for this task is its owner's again.
+        The Python tool asks it after a call whether its process, whose folder this is, may serve
+        another. A folder that was lent for this task is its owner's again.
         """
         checkout = self._checkout
         if not self._is_borrowed:

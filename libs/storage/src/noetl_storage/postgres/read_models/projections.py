@@ -261,7 +261,7 @@ class PostgresProjections:
         return [record_to_row(record) for record in rows]
 
     async def find_frame(self, execution_id: ExecutionId, frame_id: str) -> dict[str, Any] | None:
-        """Return the row of one frame, or None."""
+        """Return the row of one frame, or None: a late commit over HTTP says what ended it."""
         rows = await self._database.fetch_rows(
             _QUERIES["find_frame"], int(execution_id), int(frame_id)
         )

@@ -1,4 +1,4 @@
-"""Stored results and what led to them; `WRITE` also stands in what applies a batch."""
+"""Stored results and the inputs that led to them; the projector writes them by `WRITE`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,9 +1,9 @@
--- name: begin :exec
--- Make the place where applied steps are noted.
+-- name: create_schema :exec
+-- Make the schema of all tables.
 create schema if not exists noetl;
 
--- name: note_place :exec
--- Make the table of applied steps.
+-- name: create_migration_table :exec
+-- Make the table of applied migrations.
 create table if not exists noetl.schema_migration (
     version integer primary key,
     name text not null,

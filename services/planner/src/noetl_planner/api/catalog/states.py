@@ -99,7 +99,9 @@ async def list_states(
     )
     return StateList(
         states=[
-            _view_change(change) for change in states[:limit] if services.covers_path(change.path)
+            _build_state_view(change)
+            for change in states[:limit]
+            if services.covers_path(change.path)
         ],
         has_more=len(states) > limit,
     )
@@ -118,7 +120,7 @@ async def show_history(
     """Show the changes of a state, the latest first."""
     changes = await _list_changes(services, path, name, before=before, changes_max=limit)
     return StateHistory(
-        changes=[_view_change(change) for change in changes],
+        changes=[_build_state_view(change) for change in changes],
         next_before=changes[-1].revision if len(changes) == limit else None,
     )
 
@@ -174,7 +176,7 @@ async def remove_state(
 
 async def _view_present(services: ApiServices, path: str, name: str) -> StateView:
     (change,) = await _list_changes(services, path, name, before=None, changes_max=1)
-    return _view_change(change)
+    return _build_state_view(change)
 
 
 def check_backfill(entry: CatalogEntry, backfill: IncrementRange | None) -> None:
@@ -285,7 +287,7 @@ def _build_moved_error(path: str, name: str) -> ApiError:
     )
 
 
-def _view_change(change: StateChange) -> StateView:
+def _build_state_view(change: StateChange) -> StateView:
     fields: dict[str, Any] = {
         name: getattr(change, name)
         for name in StateView.__struct_fields__

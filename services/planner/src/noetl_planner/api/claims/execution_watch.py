@@ -70,15 +70,15 @@ class ExecutionWatch:
         services, feed = self._services, EventFeed()
         async with services.shards.commit_feed.follow_execution(
             services.messages.hints, self.state.execution_id, feed
-        ) as ears:
-            await ears.listen_elsewhere()
+        ) as listener:
+            await listener.subscribe_other_planners()
             waited_s, poll_s = 0.0, _POLL_FIRST_S
             verdict = match_event(None)
             while verdict is None and waited_s < DECIDED_WITHIN_S:
-                feed.news.clear()
+                feed.commit_signal.clear()
                 verdict = await self._read_page(match_event)
                 if verdict is None:
-                    await wait_for_wake(poll_s, services.stop, feed.news)
+                    await wait_for_wake(poll_s, services.stop, feed.commit_signal)
                     waited_s += poll_s
                     poll_s = min(poll_s * 2, _POLL_MAX_S)
         if verdict is None:

@@ -78,7 +78,7 @@ async def show_console(
         query = request.scope["query_string"].decode("latin-1")
         address = find_json_address(name, query)
         if address is not None:
-            return _redirect(address)
+            return _redirect_to_json(address)
     if not console_files.has_bundle():
         raise problems.build_not_found_error(
             "the console is not part of this installation",
@@ -101,7 +101,8 @@ async def show_console(
     return Response(served.content, media_type=served.media_type, headers=headers)
 
 
-def _redirect(address: str) -> Response[bytes]:
+def _redirect_to_json(address: str) -> Response[bytes]:
+    """Send a program that prefers JSON from a page of the console to the API."""
     return Response(
         b"",
         status_code=HTTPStatus.TEMPORARY_REDIRECT,

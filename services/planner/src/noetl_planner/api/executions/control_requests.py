@@ -11,19 +11,21 @@ from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.lookup import execution_lookup, views
 
-# Makes the fact of a wish from the identity of its request.
-Wish = Callable[[str], Fact]
+# Makes the fact that asks for something from the identity of its request.
+BuildFact = Callable[[str], Fact]
 
 
 async def request_cancel(
     services: ApiServices, text: str, reason: str | None, *, cascade: bool = True
-) -> views.WishAnswer:
+) -> views.ControlAnswer:
     """Commit a request to cancel an execution; return the status of one that has ended."""
-    wish = CancelRequested(reason=reason, requested_by=PRODUCER, cascade=cascade)
-    return await submit_control(services, text, "cancel", lambda _: wish)
+    fact = CancelRequested(reason=reason, requested_by=PRODUCER, cascade=cascade)
+    return await submit_control(services, text, "cancel", lambda _: fact)
 
 
-async def request_pause(services: ApiServices, text: str, reason: str | None) -> views.WishAnswer:
+async def request_pause(
+    services: ApiServices, text: str, reason: str | None
+) -> views.ControlAnswer:
     """Commit a request to pause an execution; return the status of one that has ended."""
     return await submit_control(
         services,
@@ -33,7 +35,7 @@ async def request_pause(services: ApiServices, text: str, reason: str | None) ->
     )
 
 
-async def request_resume(services: ApiServices, text: str) -> views.WishAnswer:
+async def request_resume(services: ApiServices, text: str) -> views.ControlAnswer:
     """Commit a request to resume an execution; return the status of one that has ended."""
     return await submit_control(
         services,
@@ -44,8 +46,8 @@ async def request_resume(services: ApiServices, text: str) -> views.WishAnswer:
 
 
 async def submit_control(
-    services: ApiServices, text: str, kind: str, wish: Wish
-) -> views.WishAnswer:
+    services: ApiServices, text: str, kind: str, build_fact: BuildFact
+) -> views.ControlAnswer:
     """Commit a control request for an execution, unless it has ended."""
     row = await execution_lookup.get_execution_row(services, text)
     execution_id = ExecutionId(row["execution_id"])
@@ -56,13 +58,15 @@ async def submit_control(
         await start_requests.submit_request(
             services.messages,
             start_requests.build_request(
-                services, wish(name), execution_id, request_id=name, kind=kind
+                services, build_fact(name), execution_id, request_id=name, kind=kind
             ),
         )
-    return views.WishAnswer(execution_id=execution_id, status=row["status"], accepted=not is_over)
+    return views.ControlAnswer(
+        execution_id=execution_id, status=row["status"], accepted=not is_over
+    )
 
 
-def check_accepted_answer(answer: views.WishAnswer) -> None:
+def check_accepted_answer(answer: views.ControlAnswer) -> None:
     """Refuse what came too late; raises a 409."""
     if not answer.accepted:
         raise ApiError(

@@ -95,11 +95,11 @@ async def _wait_for_end_event(
     awaited, poll_s = EndFeed(), event_stream.POLL_FIRST_S
     async with services.shards.commit_feed.follow_execution(
         services.messages.hints, execution_id, awaited
-    ) as ears:
+    ) as listener:
         if is_new:
-            await ears.wait_for_news(within_s=poll_s)
+            await listener.wait_for_commit(within_s=poll_s)
         while not services.stop.is_set():
-            awaited.news.clear()
+            awaited.commit_signal.clear()
             end = awaited.end or await services.history.ledger.find_by_key(
                 execution_id, idempotency_keys.ENDED
             )
@@ -107,7 +107,7 @@ async def _wait_for_end_event(
                 return None
             if end is not None or is_over:
                 return end
-            await ears.wait_for_news(within_s=poll_s)
+            await listener.wait_for_commit(within_s=poll_s)
             poll_s = min(poll_s * 2, event_stream.POLL_MAX_S)
     return None
 

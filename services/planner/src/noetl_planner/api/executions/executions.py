@@ -303,7 +303,7 @@ async def cancel(
     services: Services,
     execution_id: FromPath[str],
     data: JSONBody[CancelBody | None] = None,
-) -> views.WishAnswer:
+) -> views.ControlAnswer:
     """Stop an execution; what already ended stays as it is."""
     cancel_body = data or CancelBody()
     return await control_requests.request_cancel(
@@ -316,7 +316,7 @@ async def pause(
     services: Services,
     execution_id: FromPath[str],
     data: JSONBody[PauseBody | None] = None,
-) -> views.WishAnswer:
+) -> views.ControlAnswer:
     """Dispatch nothing more until it is resumed; what runs may finish."""
     return await control_requests.request_pause(
         services, execution_id, None if data is None else data.reason
@@ -324,7 +324,7 @@ async def pause(
 
 
 @post("/executions/{execution_id:str}/resume", status_code=HTTP_202_ACCEPTED, tags=["executions"])
-async def resume(services: Services, execution_id: FromPath[str]) -> views.WishAnswer:
+async def resume(services: Services, execution_id: FromPath[str]) -> views.ControlAnswer:
     """Let a paused execution go on exactly where it was held."""
     return await control_requests.request_resume(services, execution_id)
 

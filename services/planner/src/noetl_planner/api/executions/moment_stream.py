@@ -28,7 +28,7 @@ from noetl_planner.api.watch import event_stream, progress_hints
 from noetl_planner.api.watch.progress_hints import LatestProgress
 from noetl_planner.api.watch.stream_access import StreamAccess
 from noetl_planner.moments.watched_runs import ShownMoment, WatchedRun
-from noetl_planner.shards.commit_feed import NewsFeed
+from noetl_planner.shards.commit_feed import CommitFlag
 
 MOMENT = "moment"
 # Clients draw so often at most.
@@ -94,28 +94,28 @@ async def _iterate_parts(
 
 async def _look_on(services: ApiServices, execution_id: ExecutionId, run: WatchedRun) -> None:
     """Show what a run comes to until it is over, or the process ends."""
-    hints, feed = services.messages.hints, NewsFeed()
+    hints, feed = services.messages.hints, CommitFlag()
     async with AsyncExitStack() as stack:
         progress = await stack.enter_async_context(
             progress_hints.listen_to_progress(hints, execution_id)
         )
-        ears = await stack.enter_async_context(
+        listener = await stack.enter_async_context(
             services.shards.commit_feed.follow_execution(hints, execution_id, feed)
         )
         while not services.stop.is_set():
-            feed.news.clear()
+            feed.commit_signal.clear()
             began_s = _get_loop_time_s()
-            head_version = await _show_news(services, execution_id, run, progress)
+            head_version = await _show_changes(services, execution_id, run, progress)
             if run.moment is None or run.moment.is_last:
                 return
             pause_s = (_get_loop_time_s() - began_s) * PAUSES_A_BUILD
             await wait_for_wake(min(TURN_MAX_S, max(TURN_S, pause_s)), services.stop)
             # Where projectors have yet to show what was committed, no commit is waited for.
             if run.moment.version == head_version:
-                await ears.wait_for_news(within_s=LOOK_S)
+                await listener.wait_for_commit(within_s=LOOK_S)
 
 
-async def _show_news(
+async def _show_changes(
     services: ApiServices, execution_id: ExecutionId, run: WatchedRun, progress: LatestProgress
 ) -> int:
     """Show what has changed since the last turn; return the version that the ledger has."""

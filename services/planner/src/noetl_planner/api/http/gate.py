@@ -21,7 +21,7 @@ from noetl_planner.identity.authenticator import Evidence, NotSignedIn
 from noetl_planner.identity.denials import Denial
 from noetl_planner.identity.permissions import Permission
 from noetl_planner.identity.principals import Access, Principal
-from noetl_planner.identity.route_rules import Door, Reach, RouteRule
+from noetl_planner.identity.route_rules import AccessKind, Reach, RouteRule
 
 # How long what a token opened is remembered: a revoked key or role ends after so long.
 REMEMBERED_S = 5.0
@@ -69,9 +69,11 @@ class Gate:
                 detail=f"no rule says who may call {method} {path}",
             )
         headers = {name: value for name, value in scope["headers"] if name in _HEADERS}
-        if rule.door is Door.PUBLIC:
+        if rule.access_kind is AccessKind.PUBLIC:
             return await self._admit_anybody(headers)
-        services = await self._find_services(method, path, headers, _get_address(scope), rule.door)
+        services = await self._find_services(
+            method, path, headers, _get_address(scope), rule.access_kind
+        )
         access = services.access
         if services.is_new_place:
             await self._check_new_place(access, method, path)
@@ -119,7 +121,12 @@ class Gate:
         raise build_forbidden_error(access, permission)
 
     async def _find_services(
-        self, method: str, path: str, headers: dict[bytes, bytes], address: str, door: Door
+        self,
+        method: str,
+        path: str,
+        headers: dict[bytes, bytes],
+        address: str,
+        access_kind: AccessKind,
     ) -> ApiServices:
         try:
             return await self._find_bound_services(method, headers)
@@ -127,7 +134,10 @@ class Gate:
             await self._record_unknown(address, f"{method} {path}", refusal.code)
             raise _build_unauthorized_error(refusal) from refusal
         except NoRole as refusal:
-            if door is Door.SIGNED_IN and not headers.keys() & {_TENANT, _ORGANIZATION}:
+            if access_kind is AccessKind.SIGNED_IN and not headers.keys() & {
+                _TENANT,
+                _ORGANIZATION,
+            }:
                 return self._bind_roleless(refusal)
             await self._record_no_role(refusal, f"{method} {path}")
             raise _build_forbidden_place_error(refusal) from refusal

@@ -21,7 +21,7 @@ from noetl_planner.identity.openid.browser_sessions import (
     SECURE_PREFIX,
     SESSION_COOKIE,
     SESSION_HOURS,
-    BrowserDoor,
+    BrowserSessionsPort,
     SessionPerson,
 )
 from noetl_planner.identity.openid.oidc_provider import ProviderMetadata
@@ -214,7 +214,7 @@ def get_browser_sign_in(identity: IdentityServices) -> SignIn:
     return sign_in
 
 
-def get_browsers(identity: IdentityServices) -> BrowserDoor:
+def get_browsers(identity: IdentityServices) -> BrowserSessionsPort:
     """Return the sessions of browsers; raises a 404 where there are none."""
     browsers = identity.authenticator.browsers
     if browsers is None:

@@ -138,7 +138,7 @@ class Ended(Accepted, frozen=True, kw_only=True):
     end: EventView
 
 
-class WishAnswer(Struct, frozen=True, kw_only=True):
+class ControlAnswer(Struct, frozen=True, kw_only=True):
     """What becomes of a wish about an execution; a terminal one stays as it is."""
 
     execution_id: ExecutionId

@@ -67,16 +67,16 @@ class HistoryFollower:
         feed = EventFeed()
         async with services.shards.commit_feed.follow_execution(
             services.messages.hints, self.execution_id, feed
-        ) as ears:
-            async for page in self._iterate_pages(feed, ears):
+        ) as listener:
+            async for page in self._iterate_pages(feed, listener):
                 yield page
 
     async def _iterate_pages(
-        self, feed: EventFeed, ears: CommitListener
+        self, feed: EventFeed, listener: CommitListener
     ) -> AsyncIterator[list[Envelope]]:
         poll_s = POLL_FIRST_S
         while not self._services.stop.is_set():
-            feed.news.clear()
+            feed.commit_signal.clear()
             page = await self._read_next_page(feed)
             yield page
             if len(page) == PAGE_EVENTS:
@@ -85,7 +85,7 @@ class HistoryFollower:
                 return
             if page:
                 poll_s = POLL_FIRST_S
-            await ears.wait_for_news(within_s=poll_s)
+            await listener.wait_for_commit(within_s=poll_s)
             poll_s = min(poll_s * 2, POLL_MAX_S)
 
     async def _read_next_page(self, feed: EventFeed) -> list[Envelope]:

@@ -115,6 +115,7 @@ class ReadBudget:
 
 
 def _build_fact_limit_message(text: str) -> str:
+    """Say that a decision reads too much: `text` names how many results, or how many bytes."""
     return (
         f"what follows from one event looks into {text}: name fewer of them in templates of the "
         "planner, a loop's result instead of its items', and let tasks read the others"

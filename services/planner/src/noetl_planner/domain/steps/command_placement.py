@@ -1,4 +1,7 @@
-"""Which lane runs a frame: the worker's own event loop, or waves on Spark (language, 7.6)."""
+"""Which lane runs a frame: the worker's own event loop, or waves on Spark (language, 7.6).
+
+Also which worker is offered a command first: the one nearest its inputs.
+"""
 
 from datetime import datetime, timedelta
 from typing import Any

@@ -159,7 +159,7 @@ class BrowserSessions:
         return session
 
 
-class BrowserDoor(Struct, frozen=True, kw_only=True):
+class BrowserSessionsPort(Struct, frozen=True, kw_only=True):
     """The sessions of browsers, and whether these come by https, which names the cookies."""
 
     sessions: BrowserSessions

@@ -10,7 +10,7 @@ from noetl_chassis import identity
 from noetl_chassis.clock import Clock
 from noetl_chassis.seals import credential_seal
 from noetl_planner.identity.openid import pending_sign_in, refusals, token_claims
-from noetl_planner.identity.openid.browser_sessions import BrowserDoor, BrowserSessions
+from noetl_planner.identity.openid.browser_sessions import BrowserSessions, BrowserSessionsPort
 from noetl_planner.identity.openid.oidc_provider import (
     CodeTokens,
     OidcProvider,
@@ -71,7 +71,9 @@ class SignIn:
         self.provider = provider
         self.verifier = verifier
         self.sessions = sessions
-        self.browsers = BrowserDoor(sessions=sessions, is_secure=config.is_public_url_secure)
+        self.browsers = BrowserSessionsPort(
+            sessions=sessions, is_secure=config.is_public_url_secure
+        )
         self._signer = signer
         self._clock = clock
 

@@ -25,6 +25,7 @@ from noetl_worker.domain.check_reports import (
     describe_drift_failure,
     describe_failure,
     describe_missing_column,
+    describe_text_as_number,
     find_refused,
     take_first_rows,
 )
@@ -57,8 +58,11 @@ def check_frame(
 ) -> CheckedFrame:
     """Check a frame; raises `SparkRefusal` for what breaks what must hold."""
     drift = _check_schema(dataset, frame, expected)
+    text_columns = [name for name, type_ in frame.dtypes if type_ == "string"]
     for check in expected.checks:
         if (text := describe_missing_column(check, frame.columns)) is not None:
+            raise SparkRefusal("validation", f"{dataset}: {text}")
+        if (text := describe_text_as_number(check, text_columns)) is not None:
             raise SparkRefusal("validation", f"{dataset}: {text}")
     conditions = {
         index: _build_condition(frame, check, scope)

@@ -17,7 +17,7 @@ _CHARACTERS_MAX = 40
 _DIGIT, _LETTER = re.compile(r"\d"), re.compile(r"[^\W\d_]")
 
 
-class NotedFunction:
+class RowNotingFunction:
     """A function that adds to what it raises the form of its arguments; executors import it."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -54,6 +54,6 @@ def note_rows() -> None:
     def create_noted(self: Any, func: Any, *arguments: Any, **keyword_arguments: Any) -> None:
         create(self, func, *arguments, **keyword_arguments)
         if self.evalType in _BY_ROW:
-            self.func = NotedFunction(func)
+            self.func = RowNotingFunction(func)
 
     udf.UserDefinedFunction.__init__ = create_noted  # type: ignore[method-assign]  # Spark asks nobody

@@ -107,7 +107,7 @@ class FilePieceReader(DataSourceReader):
         except DatasetProblem as problem:
             raise SparkRefusal(problem.kind, problem.message) from problem
         if rejects.count:
-            _tell_rejects(file_input, partition.number, rejects)
+            _report_rejects(file_input, partition.number, rejects)
 
     def _iterate_batches(
         self,
@@ -157,23 +157,25 @@ def read_rejects(home: StoreAddress, name: str) -> Rejects:
 
     all_rejects = Rejects()
     for data in store_access.run_with_store(home, read_all):
-        part = msgspec.json.decode(data, type=_ToldRejects)
+        part = msgspec.json.decode(data, type=ReportedRejects)
         all_rejects.count += part.count
         all_rejects.rows += part.rows
     return all_rejects
 
 
-class _ToldRejects(msgspec.Struct, frozen=True, kw_only=True):
+class ReportedRejects(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows that one task of Spark left out, for the driver."""
+
     count: int
     rows: list[Any]
 
 
-def _tell_rejects(file_input: FileInput, task: int, rejects: Rejects) -> None:
-    """Leave what was rejected where the driver finds it; a repeated task tells the same."""
+def _report_rejects(file_input: FileInput, task: int, rejects: Rejects) -> None:
+    """Leave what was rejected where the driver finds it; a repeated task reports the same."""
     home = file_input.home
-    data = codec.encode_json(_ToldRejects(count=rejects.count, rows=list(rejects.rows)))
+    data = codec.encode_json(ReportedRejects(count=rejects.count, rows=list(rejects.rows)))
 
-    async def put_told(payloads: Any) -> None:
+    async def put_rejects(payloads: Any) -> None:
         await payloads.put_named(
             f"{file_input.rejects}/{task}",
             data,
@@ -181,7 +183,7 @@ def _tell_rejects(file_input: FileInput, task: int, rejects: Rejects) -> None:
             organization_id=home.organization_id,
         )
 
-    store_access.run_with_store(home, put_told)
+    store_access.run_with_store(home, put_rejects)
 
 
 def open_account(home: StoreAddress, address: DatasetAddress) -> Mapping[str, Any] | None:

@@ -93,7 +93,7 @@ class TableWriter(DataSourceArrowWriter):
                 row_count=0, payload_bytes=0, schema=schema, columns=columns, parts=[]
             )
         data = codec.encode_json(spread_table)
-        before = _put_named(self._plan.home, self._name, data)
+        before = _write_once(self._plan.home, self._name, data)
         if before is not None and before != data:
             text = f"the table {self._name!r} is there already: tables are written once"
             raise SparkRefusal("validation", text)
@@ -102,7 +102,9 @@ class TableWriter(DataSourceArrowWriter):
         """Leave the parts: nothing names them."""
 
 
-def _put_named(home: StoreAddress, name: str, data: bytes) -> bytes | None:
+def _write_once(home: StoreAddress, name: str, data: bytes) -> bytes | None:
+    """Write the list of a table's parts under its name, or return what has the name already."""
+
     async def put_object(payloads: Payloads) -> bytes | None:
         return await payloads.put_named(
             f"{_FOLDER}/{name}",

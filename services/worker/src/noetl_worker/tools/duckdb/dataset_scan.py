@@ -44,7 +44,7 @@ class ScannedDataset(datasets.UnionDataset):  # type: ignore[misc]  # the librar
         return self._source is not None and self._source.plan.source.on_bad_row != "fail"
 
     def set_source(self, source: PlannedSource) -> None:
-        """Say what is read."""
+        """Set the files or the table that scans read from now on."""
         self._source = source
 
     def stop_scans(self) -> None:

@@ -71,7 +71,7 @@ class SessionThread:
         loop = asyncio.get_running_loop()
         running = loop.run_in_executor(self._thread, work, self._session)
         # An interrupt between two statements is lost on DuckDB, so it is said again.
-        return await wait_until_ended(running, urge=self._session.interrupt)
+        return await wait_until_ended(running, interrupt=self._session.interrupt)
 
     async def close(self) -> None:
         """Close the session: what was not committed is undone."""

@@ -25,12 +25,14 @@ def show_command(kind: str, *, count: int, **result_fields: Any) -> dict[str, An
 
 def show_commands(commands: list[dict[str, Any]]) -> dict[str, Any]:
     """Show what several statements did: the rows are those of the last one that gave any."""
-    front = next((command for command in reversed(commands) if command["columns"]), commands[-1])
+    shown_command = next(
+        (command for command in reversed(commands) if command["columns"]), commands[-1]
+    )
     raw: dict[str, Any] = {
-        "rows": front["rows"],
-        "row_count": front["row_count"],
-        "columns": front["columns"],
-        **({"types": front["types"]} if "types" in front else {}),
+        "rows": shown_command["rows"],
+        "row_count": shown_command["row_count"],
+        "columns": shown_command["columns"],
+        **({"types": shown_command["types"]} if "types" in shown_command else {}),
         "statement_count": len(commands),
         "status": commands[-1]["status"],
         "message": commands[-1]["message"],

@@ -29,7 +29,7 @@ from noetl_worker.tools.postgres.task_fields import parse_statements
 
 _QUERIES = queries.load_queries(__package__, "effects")
 _IDLE_S = 30
-_BREATH_S = 5.0
+_KEEP_ALIVE_S = 5.0
 
 
 class EffectsLost(Exception):  # noqa: N818 - it says what happened to the frame
@@ -153,7 +153,7 @@ class FrameEffects:
     async def keep_alive(self) -> None:
         """Keep the server from ending the transaction while rows wait for others."""
         while True:
-            await asyncio.sleep(_BREATH_S)
+            await asyncio.sleep(_KEEP_ALIVE_S)
             async with self._turn:
                 try:
                     await self._session.connection.fetchval(_QUERIES["breathe"])

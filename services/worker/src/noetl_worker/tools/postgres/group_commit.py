@@ -221,6 +221,10 @@ class GroupCommit:
     async def _run_one_by_one(
         self, session: PostgresSession, text: str, batch: list[SharedRun]
     ) -> bool:
+        """Run each of a batch by itself, where they cannot run, or have failed, together.
+
+        Return whether the connection can be used again.
+        """
         for waiter in batch:
             if waiter.answer.done():
                 continue

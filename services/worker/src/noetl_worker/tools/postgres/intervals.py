@@ -99,7 +99,7 @@ def write_interval(value: Any) -> Parts:
 
 
 def format_duration(parts: Parts) -> str:
-    """Write an interval as a text that PostgreSQL reads."""
+    """Write an interval as a text that PostgreSQL reads: a transfer's rows go there as text."""
     interval_text = read_interval(parts)
     return interval_text if isinstance(interval_text, str) else _format_parts(*parts)
 

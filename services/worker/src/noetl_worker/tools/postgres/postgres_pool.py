@@ -114,7 +114,7 @@ class ConnectionPool:
         self._soon = min(room.soon, room.most)
         self._may_last = asyncio.Semaphore(max(1, room.most - 1))
         self._lasting: set[PostgresSession] = set()
-        self._wishing = 0
+        self._requests_open = 0
         self._open = 0
         self._idle: list[PostgresSession] = []
         # Who waits, the longest first: each gets a connection, or None, the right to open one.
@@ -129,7 +129,7 @@ class ConnectionPool:
     @property
     def waiting_count(self) -> int:
         """Count the tasks that wait for a connection."""
-        return len(self._waiters) + self._wishing
+        return len(self._waiters) + self._requests_open
 
     @property
     def _connections_max(self) -> int:
@@ -165,12 +165,12 @@ class ConnectionPool:
 
     async def _wait_for_permission(self, wait_s: float) -> None:
         """Become one of those whose connection lasts."""
-        self._wishing += 1
+        self._requests_open += 1
         try:
             async with self._bound_wait(wait_s):
                 await self._may_last.acquire()
         finally:
-            self._wishing -= 1
+            self._requests_open -= 1
 
     async def _acquire_connection(self, patience_s: float, wait_s: float) -> PostgresSession:
         session = self._take_idle()

@@ -79,7 +79,7 @@ class SparkTool:
     def __init__(
         self,
         *,
-        sparks: SharedSparkSession,
+        spark_session: SharedSparkSession,
         references_: ReferenceReader,
         inputs: SparkInputReader,
         scripts: ScriptLoader,
@@ -87,7 +87,7 @@ class SparkTool:
         limits: SparkLimits,
         code: SparkCode,
     ) -> None:
-        self._sparks = sparks
+        self._spark_session = spark_session
         self._references = references_
         self._inputs = inputs
         self._scripts = scripts
@@ -205,7 +205,7 @@ class SparkTool:
         """Run a call's job in the session; raises `ToolFailure` that says what Spark refused."""
         logging.getLogger(_QUERY_LOGGER).disabled = True
         try:
-            return await self._sparks.run_job(
+            return await self._spark_session.run_job(
                 work, name=call.site.step, tell_progress=call.tell_progress, end=end
             )
         except CodeFailed as problem:

@@ -112,10 +112,10 @@ def _encode_value(value: Any, format_: str) -> bytes:
     table = row_tables.build_table(*row_table)
     if format_ != "csv":
         table_schema.check_portable(table, format_)
-    return encode_table(table, format_)
+    return _encode_artifact_table(table, format_)
 
 
-def encode_table(table: pa.Table, format_: str) -> bytes:
+def _encode_artifact_table(table: pa.Table, format_: str) -> bytes:
     """Write a table as csv, parquet or arrow; nested columns of csv become JSON text."""
     sink = io.BytesIO()
     match format_:

@@ -1,4 +1,4 @@
-"""The greatest cursor of the rows that a task read: by columns where rows come as columns."""
+"""How far a step with `incremental` has read: the greatest cursor of the rows of a task."""
 
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
@@ -113,7 +113,7 @@ def _list_maxima(column: Any) -> list[Any]:
         count = pa.compute.max(column.cast(pa.int64())).as_py()
         return [_spell_moment(count * _NANOSECONDS[kind.unit], has_offset=kind.tz is not None)]
     if pa.types.is_integer(kind) or pa.types.is_date(kind) or pa.types.is_decimal(kind):
-        return [_to_plain(pa.compute.max(column).as_py())]
+        return [_write_maximum(pa.compute.max(column).as_py())]
     # Anything else is refused by its value.
     return [column.drop_null()[0].as_py()]
 
@@ -122,7 +122,8 @@ def _spell_moment(nanoseconds: int, *, has_offset: bool) -> str:
     return str(state_values.build_timestamp(nanoseconds, has_offset=has_offset).value)
 
 
-def _to_plain(value: Any) -> Any:
+def _write_maximum(value: Any) -> Any:
+    """Return the greatest value of a column as an increment keeps it: a number, or text."""
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else str(value)
     return value if isinstance(value, int) else value.isoformat()

@@ -31,6 +31,7 @@ from noetl_worker.domain.check_reports import (
     describe_drift_failure,
     describe_failure,
     describe_missing_column,
+    describe_text_as_number,
     find_refused,
 )
 from noetl_worker.domain.failures import format_problem
@@ -116,8 +117,11 @@ class RowChecks:
         """Raise `DatasetProblem` for a check that the columns do not allow."""
         _check_distinct(schema)
         self._check_schema(schema)
+        text_columns = column_types.list_text_columns(schema)
         for check in self._expected.checks:
             if (text := describe_missing_column(check, schema.names)) is not None:
+                raise DatasetProblem("validation", text)
+            if (text := describe_text_as_number(check, text_columns)) is not None:
                 raise DatasetProblem("validation", text)
             _check_zones(check, schema)
         with _translate_errors():

@@ -121,7 +121,7 @@ class SparkMover:
             transfer_rows.check_columns(frame.columns, table.columns, table.name)
             columns = [table.columns[name] for name in frame.columns]
             # What is wrong with a key or an expression is told before rows are copied.
-            build_statement(staging_tables.list_staged_rows(table, columns, staging), ends.aim)
+            build_statement(staging_tables.describe_staged_rows(table, columns, staging), ends.aim)
             plan = staging_tables.build_copy_target(
                 table, columns, staging, home=home, credential=credential
             )
@@ -183,7 +183,7 @@ class SparkMover:
         copy_counts: CopyCounts,
     ) -> dict[str, Any]:
         """Make the rows the target's, and note that they are."""
-        staged_rows = staging_tables.list_staged_rows(table, columns, staging)
+        staged_rows = staging_tables.describe_staged_rows(table, columns, staging)
         async with lease_session(self._postgres, ends.target_auth, call.site) as session:
             connection = session.connection
             async with hold_transaction(connection):

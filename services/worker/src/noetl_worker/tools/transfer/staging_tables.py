@@ -86,7 +86,7 @@ def build_copy_target(
     )
 
 
-def list_staged_rows(
+def describe_staged_rows(
     table: TargetTable, columns: Sequence[TargetColumn], staging: str
 ) -> StagedRows:
     """Describe what was copied."""

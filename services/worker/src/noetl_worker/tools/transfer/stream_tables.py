@@ -213,4 +213,4 @@ def _digest_series(batch: BatchName) -> str:
 
 
 def _list_rows(staged: _StagedBatch) -> target_table.StagedRows:
-    return staging_tables.list_staged_rows(staged.table, staged.columns, staged.staging)
+    return staging_tables.describe_staged_rows(staged.table, staged.columns, staged.staging)

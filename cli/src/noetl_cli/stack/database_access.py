@@ -11,13 +11,13 @@ from noetl_cli.stack.servers import roles
 NAME = "postgres doors"
 
 
-def check_database_doors(home: StackHome, dsn: str, *, path: str) -> list[HealthCheck]:
+def check_database_access(home: StackHome, dsn: str, *, path: str) -> list[HealthCheck]:
     """Name the roles of others that may connect, where the stack serves one tenant alone."""
     try:
         tenant = options.read_options(home).only_tenant
         if tenant is None:
             return []
-        query = (resources.files("noetl_cli.stack") / "database_doors.sql").read_text("utf-8")
+        query = (resources.files("noetl_cli.stack") / "database_access.sql").read_text("utf-8")
         answer = roles.run_psql(dsn, query=query, path=path)
     except StackError as error:
         return [
