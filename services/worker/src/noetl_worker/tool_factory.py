@@ -162,7 +162,9 @@ async def open_tools(
         environments = _build_environments(config, folders, mask)
         reads = _build_spark_reader(config, references, vault, datasets)
         code = await enter(_open_spark_code(config, folders, environments, mask))
-        spark = _build_spark_tool(config, spark_session, reads, postgres, scripts=scripts, code=code)
+        spark = _build_spark_tool(
+            config, spark_session, reads, postgres, scripts=scripts, code=code
+        )
         tools = Tools(
             http=http,
             postgres=postgres,
