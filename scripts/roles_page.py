@@ -2,7 +2,7 @@
 """The page of roles: its tables of permissions and of routes are made from the code."""
 
 from noetl_planner.identity.permissions import PERMISSIONS_BY_ROLE, Permission, Role
-from noetl_planner.identity.route_rules import RULES, Door, Reach, RouteRule
+from noetl_planner.identity.route_rules import RULES, AccessKind, Reach, RouteRule
 
 _HEAD = """# Roles
 
@@ -82,6 +82,6 @@ def _routes() -> str:
 
 
 def _asks(rule: RouteRule) -> str:
-    if rule.door is not Door.PERMISSION:
-        return str(rule.door)
+    if rule.access_kind is not AccessKind.PERMISSION:
+        return str(rule.access_kind)
     return f"{rule.permission}{', folder' if rule.reach is Reach.PATHS else ''}"
