@@ -158,7 +158,6 @@ def build_spark_settings(options: SessionOptions) -> dict[str, str]:
     }
     if options.is_local:
         own_settings |= {
-            "spark.python.daemon.module": "noetl_worker.spark.python_daemon",
             "spark.executorEnv.TMPDIR": str(folder / "tmp"),
             SHUFFLE_PARTITIONS: str(PARTITIONS_MIN),
             "spark.task.maxFailures": "1",
