@@ -397,13 +397,12 @@ async def test_tables_take_changed_groups_or_all_of_them(
         "FROM orders o JOIN rates r ON r.id = o.id GROUP BY r.rate",
     }
     name = folder.replace("/", "-")
-    follow = {"checkpoint": name, "input": "orders"}
+    follow = {"checkpoint": name, "input": "orders", "files_per_batch": 1}
     sink = {"auth": "db", "table": "sums", "mode": "upsert", "key": ["rate"]}
     put_rows(bucket, folder, "a", range(10))
-    await answered(worker, stream_call(s3, folder, follow=follow, sink=sink, **fields))
     put_rows(bucket, folder, "b", range(10, 13))
     call = stream_call(s3, folder, follow=follow, sink=sink, **fields)
-    await fail_at("worker.batch.written:error", worker, call)
+    await fail_at("worker.batch.written:error@2", worker, call)
     done = await answered(worker, call)
     assert done["written"]["path"] == "sums"
     totals = "SELECT rate, total::int, n FROM sums ORDER BY rate"

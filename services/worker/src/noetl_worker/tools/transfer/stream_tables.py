@@ -70,8 +70,9 @@ class PostgresTables:
         except DatasetInvalid as problem:
             error = build_error("validation", f"output: {problem}", source=call.kind)
             raise ToolFailure(error) from problem
-        transfer_rows.parse_table_parts(sink.table)
         credential = await self._inputs.get_credential_name(sink.auth, call.site, home)
+        # A wrong name is told before a query begins.
+        await self._check_table(sink, call)
         writer = BatchTable(
             sink=sink,
             site=call.site,
@@ -82,6 +83,13 @@ class PostgresTables:
         )
         shown_path = f"table {sink.table} of credential '{credential}'"
         return TableTarget(sink=sink, shown_path=shown_path, writer=writer)
+
+    async def _check_table(self, sink: DatasetSink, call: Call) -> None:
+        try:
+            async with lease_session(self._postgres, sink.auth, call.site) as session:
+                await staging_tables.get_target(session, sink.table)
+        except BROKEN as problem:
+            raise ToolFailure(classify_postgres_error(problem, None)) from problem
 
 
 class BatchTable:
