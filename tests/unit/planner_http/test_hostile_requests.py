@@ -66,6 +66,23 @@ async def test_hostile_body_is_refused_and_does_not_hold_the_loop(
 
 
 @pytest.mark.parametrize(
+    ("body", "word"),
+    [
+        (b"", "has no body"),
+        (b'{"path": ', "ends before its last bracket"),
+        (b'{"path": "\\ud800"}', "half of a pair"),
+    ],
+)
+async def test_a_body_that_is_not_there_or_ends_too_early_is_told_so(
+    api: httpx.AsyncClient, body: bytes, word: str
+) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = await api.post("/api/execute", content=body, headers=headers)
+    assert answer.status_code == HTTPStatus.BAD_REQUEST
+    assert word in answer.text
+
+
+@pytest.mark.parametrize(
     ("data", "is_deep"),
     [
         (b"[" * bodies.DEPTH_MAX + b"]" * bodies.DEPTH_MAX, False),

@@ -8,6 +8,8 @@ from uuid import UUID
 import pytest
 
 from noetl_contracts.json_values import to_json_value
+from noetl_worker.domain.auth import parse_auth
+from noetl_worker.domain.failures import ToolFailure
 
 
 class Colour(Enum):
@@ -51,6 +53,17 @@ def test_a_result_that_contains_itself_is_refused() -> None:
 def test_a_result_that_json_cannot_hold_is_refused_by_its_type() -> None:
     with pytest.raises(ValueError, match="of type object"):
         to_json_value({"a": object()})
+
+
+def test_a_whole_number_that_python_does_not_write_is_refused_with_the_way_out() -> None:
+    with pytest.raises(ValueError, match=r"more than 4,300 digits: return hex\(number\)"):
+        to_json_value([10**5000])
+
+
+@pytest.mark.parametrize("auth", [None, "", 5, [], {}])
+def test_an_auth_that_names_nothing_says_what_to_write(auth: Any) -> None:
+    with pytest.raises(ToolFailure, match=r"names no credential: write a name"):
+        parse_auth(auth)
 
 
 def test_whole_numbers_that_json_libraries_cannot_hold_become_text() -> None:

@@ -1,6 +1,7 @@
 """Conversion of the values that tools return into values that JSON can hold."""
 
 import math
+import sys
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime, time, timedelta
@@ -29,7 +30,7 @@ def to_json_value(value: Any, depth: int = 0) -> Any:
     if kind in _SCALARS:
         return value
     if kind is int:
-        return value if value in _INTEGERS else str(value)
+        return value if value in _INTEGERS else _write_integer(value)
     if kind is float:
         return value if math.isfinite(value) else _name_non_finite(value)
     if depth > DEPTH_MAX:
@@ -90,6 +91,17 @@ def decimal_to_json(value: Decimal) -> float | int | str:
         return int(value) if abs(value) < 2**63 else str(value)
     as_float = float(value)
     return as_float if Decimal(repr(as_float)) == value else str(value)
+
+
+def _write_integer(value: int) -> str:
+    """Write a whole number as text; raises `ValueError` for one that Python does not write."""
+    try:
+        return str(value)
+    except ValueError as failure:
+        digits_max = sys.get_int_max_str_digits()
+        raise ValueError(
+            f"a result holds a whole number of more than {digits_max:,} digits: return hex(number)"
+        ) from failure
 
 
 def _name_non_finite(value: float) -> str:

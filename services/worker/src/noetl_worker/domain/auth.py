@@ -37,7 +37,9 @@ def parse_auth(auth: Any) -> NamedCredential | InlineCredential:
     if isinstance(auth, str) and auth:
         return NamedCredential(name=auth)
     if not isinstance(auth, dict) or not auth:
-        raise _build_auth_failure(f"auth must name a credential, not {type(auth).__name__}")
+        raise _build_auth_failure(
+            "auth names no credential: write a name, {credential: name} or {type: …}"
+        )
     if auth.keys() & _DATABASE and "type" not in auth:
         return InlineCredential(kind="postgres", fields=auth)
     if auth.get("source") not in {None, "credential"}:

@@ -24,6 +24,10 @@ NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 NAME = re.compile(NAME_PATTERN)
 # What msgspec says of a text that is no time.
 _UNREADABLE_TIME = "RFC3339"
+# What it says of JSON that ends too early, and of half of a pair of surrogates.
+_CUT_SHORT = "Input data was truncated"
+# What the framework says where a body is needed and none came.
+_NO_BODY = "data: 'data'"
 _CALLBACKS = "/api/callbacks/"
 
 AnyRequest = Request[Any, Any, Any]
@@ -189,6 +193,10 @@ def show_http_error(request: AnyRequest, error: HTTPException) -> Response[bytes
     hint = "the routes are listed at /schema" if status is HTTPStatus.NOT_FOUND else None
     if _UNREADABLE_TIME in detail:
         hint = "write a time as 2026-01-31T12:00Z"
+    elif _CUT_SHORT in detail:
+        hint = "the JSON ends before its last bracket, or a text holds half of a pair: \\ud800"
+    elif detail == _NO_BODY:
+        detail, hint = "the request has no body", "send JSON with Content-Type: application/json"
     return _build_problem(
         request, status=status, code=status.name.lower(), detail=detail, hint=hint
     )
