@@ -132,11 +132,7 @@ async def open_tools(
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         stack.enter_context(redaction.add_masker(mask.mask_text))
-        stack.enter_context(
-            render_limits.install_guard(
-                stack.enter_context(computation_deadline.own_deadline_timer())
-            )
-        )
+        _guard_renders(stack)
         _sweep_scratch_folders(config.work_directory)
         references = ReferenceReader(payloads)
         folders = stack.enter_context(_open_folders(config, references, mask, clock))
@@ -196,6 +192,12 @@ async def open_tools(
             lender=FileLender(folders.workspaces),
         )
         yield tools, mask
+
+
+def _guard_renders(stack: AsyncExitStack) -> None:
+    """Hold templates to their limits until the stack ends."""
+    timer = stack.enter_context(computation_deadline.own_deadline_timer())
+    stack.enter_context(render_limits.install_guard(timer))
 
 
 def _return_large_blocks() -> None:
