@@ -25,7 +25,7 @@ from noetl_messaging.streams import topology
 from noetl_messaging.streams.errors import MessagingUnavailable
 from noetl_messaging.streams.ports import Message
 
-WAITS = ConnectionTimeouts(connect_s=30.0, request_s=10.0)
+WAITS = ConnectionTimeouts(connect_s=30.0, request_s=5.0)
 ACME, OPS = TenantId("acme"), OrganizationId("ops")
 DECLARED = topology.declare_topology(shard_count=2, lease_s=2.0)
 
@@ -156,8 +156,9 @@ async def test_a_stopped_server_is_unavailable_and_messages_survive_it(
         return b"2" in found
 
     await eventually(has_come)
-    # What was refused because nobody confirmed it may have been on its way to the server.
-    assert [data for data in found if data != b"99"] == [b"2"]
+    # The first comes again when its lease is over; what was refused may have been on its way.
+    assert found.count(b"2") == 1
+    assert set(found) <= {b"1", b"2", b"99"}
 
 
 @STANDING

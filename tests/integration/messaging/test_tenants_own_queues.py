@@ -16,7 +16,7 @@ from noetl_messaging.jetstream.streams import JetStreamStreams
 from noetl_messaging.streams import topology
 from noetl_messaging.streams.ports import Message
 
-WAITS = ConnectionTimeouts(connect_s=30.0, request_s=30.0)
+WAITS = ConnectionTimeouts(connect_s=30.0, request_s=10.0)
 
 
 async def keep(connection: Connection, *tenants: str) -> list[str]:
