@@ -4,6 +4,8 @@ from http import HTTPStatus
 
 from playwright.sync_api import Page, expect
 from tests.console.conftest import OpenPage
+from tests.support.polling import PATIENCE_S
+from tests.support.servers import wait_until
 
 Runs = dict[str, str]
 
@@ -72,7 +74,9 @@ def test_a_run_is_followed_by_one_stream_and_nothing_else_is_asked(
     page = watched.open(f"runs/{runs['greeting']}")
     expect(page.locator(".badge").first).to_have_text("running")
     expect(page.locator(".badge").first).to_have_text("completed", timeout=20_000)
-    page.wait_for_function("window.isShown", polling=50)
+    wait_until(
+        lambda: bool(page.evaluate("window.isShown")), timeout_s=PATIENCE_S, what="its end is shown"
+    )
     assert page.evaluate("[window.streams, window.moments]") == [1, 1]
 
 
