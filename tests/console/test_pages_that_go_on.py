@@ -4,14 +4,12 @@ from http import HTTPStatus
 
 from playwright.sync_api import Page, expect
 from tests.console.conftest import OpenPage
-from tests.support.polling import PATIENCE_S
-from tests.support.servers import wait_until
 
 Runs = dict[str, str]
 
-# A run that goes on until its stream shows its end. Its log has no lines before that.
+# A run that goes on until its stream tells of its end. Its log has no lines before that.
 GOES_ON = """
-window.streams = 0; window.moments = 0; window.isOver = false; window.isShown = false;
+window.streams = 0; window.moments = 0; window.isOver = false;
 const ask = window.fetch;
 const tell = body => new Response(JSON.stringify(body), {status: 200});
 const runOn = moment => ({...moment, status: 'RUNNING', ended_at: null});
@@ -32,12 +30,10 @@ window.fetch = async (address, options) => {
         stream.enqueue(text.encode(write(moment)));
         stream.enqueue(text.encode('event: end\\ndata: {}\\n\\n'));
         stream.close();
-        await wait(500);
-        window.isShown = true;
       },
     }));
   }
-  if (address.includes('/logs') && !window.isShown)
+  if (address.includes('/logs') && !window.isOver)
     return tell({lines: [], note: null, next_after: '', has_more: false});
   const answer = await ask(address, options);
   if (!address.includes('/moment')) return answer;
@@ -74,9 +70,7 @@ def test_a_run_is_followed_by_one_stream_and_nothing_else_is_asked(
     page = watched.open(f"runs/{runs['greeting']}")
     expect(page.locator(".badge").first).to_have_text("running")
     expect(page.locator(".badge").first).to_have_text("completed", timeout=20_000)
-    wait_until(
-        lambda: bool(page.evaluate("window.isShown")), timeout_s=PATIENCE_S, what="its end is shown"
-    )
+    page.wait_for_load_state("networkidle")
     assert page.evaluate("[window.streams, window.moments]") == [1, 1]
 
 
