@@ -7,9 +7,9 @@ from tests.console.conftest import OpenPage
 
 Runs = dict[str, str]
 
-# A run that goes on until its stream shows its end. Its log has no lines before that.
+# A run that goes on until its stream tells of its end. Its log has no lines before that.
 GOES_ON = """
-window.streams = 0; window.moments = 0; window.isOver = false; window.isShown = false;
+window.streams = 0; window.moments = 0; window.isOver = false;
 const ask = window.fetch;
 const tell = body => new Response(JSON.stringify(body), {status: 200});
 const runOn = moment => ({...moment, status: 'RUNNING', ended_at: null});
@@ -30,12 +30,10 @@ window.fetch = async (address, options) => {
         stream.enqueue(text.encode(write(moment)));
         stream.enqueue(text.encode('event: end\\ndata: {}\\n\\n'));
         stream.close();
-        await wait(500);
-        window.isShown = true;
       },
     }));
   }
-  if (address.includes('/logs') && !window.isShown)
+  if (address.includes('/logs') && !window.isOver)
     return tell({lines: [], note: null, next_after: '', has_more: false});
   const answer = await ask(address, options);
   if (!address.includes('/moment')) return answer;
@@ -72,7 +70,7 @@ def test_a_run_is_followed_by_one_stream_and_nothing_else_is_asked(
     page = watched.open(f"runs/{runs['greeting']}")
     expect(page.locator(".badge").first).to_have_text("running")
     expect(page.locator(".badge").first).to_have_text("completed", timeout=20_000)
-    page.wait_for_function("window.isShown", polling=50)
+    page.wait_for_load_state("networkidle")
     assert page.evaluate("[window.streams, window.moments]") == [1, 1]
 
 

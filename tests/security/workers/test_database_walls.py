@@ -357,6 +357,59 @@ async def test_a_long_name_has_a_role_and_a_password_can_be_changed(ledger: Ledg
         assert await readers.drop_role(tenant)
 
 
+@pytest.mark.parametrize("tenant", ["walls-own", "walls-own-" + "x" * 45])
+async def test_the_reader_of_an_own_database_reads_its_tenant(
+    postgres: PostgresServer, tenant: str
+) -> None:
+    """Whether the database is made before its schema, or once more after it."""
+    database, suffix = tenant.replace("-", "_"), roles.build_role_suffix(tenant)
+
+    async def make_own_database() -> None:
+        await asyncio.to_thread(
+            roles.create_own_database,
+            admin_dsn=postgres.admin_dsn(database),
+            database=database,
+            tenant=tenant,
+            password_by_role=dict.fromkeys(roles.ROLES, PASSWORD),
+            path=os.environ["PATH"],
+        )
+
+    def build_dsn(role: str) -> str:
+        return roles.build_role_dsn(
+            postgres.admin_dsn(), role=f"{role}{suffix}", password=PASSWORD, database=database
+        )
+
+    async def read_tenants() -> set[str]:
+        connection = await asyncpg.connect(build_dsn("noetl_reader"))
+        try:
+            return await seen(connection)
+        finally:
+            await connection.close()
+
+    await make_own_database()
+    async with migrated(build_dsn("noetl_owner")) as opened:
+        stores = postgres_stores(opened)
+        fence = await a_fence(stores)
+        for owner in (tenant, "default"):
+            stream = a_stream(an_execution(), [a_run()], tenant_id=owner)
+            await stores.ledger.append(an_append(fence, stream))
+        assert await read_tenants() == {tenant}
+        # As it was before the step that reads the database's comment.
+        await opened.execute_statement("update noetl.tenant_role set tenant_id = 'default'")
+        await make_own_database()
+        assert await read_tenants() == {tenant}
+        role = await PostgresTenantRoles(opened).create_role(tenant, PASSWORD, connections_max=1)
+        connection = await asyncpg.connect(
+            roles.build_role_dsn(
+                postgres.admin_dsn(), role=role, password=PASSWORD, database=database
+            )
+        )
+        assert await seen(connection) == {tenant}
+        await connection.close()
+        assert await PostgresTenantRoles(opened).drop_role(tenant)
+    assert await read_tenants() == {tenant}
+
+
 async def test_the_tenant_default_has_a_reader_of_its_own_too(ledger: Ledger) -> None:
     async with open_database(ledger.dsn, must_be_durable=False) as database:
         readers = PostgresTenantRoles(database)
