@@ -19,7 +19,7 @@ from noetl_worker.spark.tables.store_access import SparkRefusal
 _WAIT_MS = 10_000
 _GROUP = "spark.jobGroup.id"
 _QUERY = "spark.sql.execution.id"
-# Spark's classes that a session shares with all of its tasks are told by no job.
+# The head of a log, which a history server needs, belongs to no job.
 _ALWAYS = frozenset({"SparkListenerLogStart"})
 
 
@@ -53,7 +53,7 @@ def hold_event_log(session: SparkSession, kept: KeptEvents | None) -> Iterator[N
         try:
             yield
         finally:
-            # A session that is gone has told what it could.
+            # A session that is gone has written what it could.
             with suppress(Py4JError, OSError):
                 _stop_listener(session, listener)
             keep_task_events(folder, group, kept)

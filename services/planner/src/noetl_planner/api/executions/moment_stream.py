@@ -125,11 +125,11 @@ async def _show_changes(
         moment = await moments.view_present(services, execution_id)
         if shown is None or moment.version != shown.version:
             shown = _encode_moment(moment)
-    told = b"".join(
+    progress_part = b"".join(
         event_stream.build_progress_message(item).encode() for item in progress.take_latest()
     )
-    if shown is not run.moment or told:
-        run.show(shown, told)
+    if shown is not run.moment or progress_part:
+        run.show(shown, progress_part)
     return shown.version if head is None else head.version
 
 

@@ -71,7 +71,7 @@ class PostgresTables:
             error = build_error("validation", f"output: {problem}", source=call.kind)
             raise ToolFailure(error) from problem
         credential = await self._inputs.get_credential_name(sink.auth, call.site, home)
-        # A wrong name is told before a query begins.
+        # A wrong name is reported before a query begins.
         await self._check_table(sink, call)
         writer = BatchTable(
             sink=sink,
@@ -164,7 +164,7 @@ class BatchTable:
         staged = _StagedBatch(
             table=table, columns=[table.columns[name] for name in columns], staging=staging
         )
-        # What is wrong with a key is told before rows are copied.
+        # What is wrong with a key is reported before rows are copied.
         target_table.build_statement(_list_rows(staged), self._aim)
         return staged
 
