@@ -30,7 +30,7 @@ async def test_a_dropped_error_holds_nothing_that_its_work_had_open() -> None:
 
     with ThreadPoolExecutor(1) as threads:
         running = asyncio.get_running_loop().run_in_executor(threads, work)
-        waiting = asyncio.create_task(wait_until_ended(running, urge=may_end.set))
+        waiting = asyncio.create_task(wait_until_ended(running, interrupt=may_end.set))
         await asyncio.to_thread(has_begun.wait)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -68,18 +68,18 @@ async def test_a_timeout_stays_one() -> None:
     assert work.has_ended.is_set()
 
 
-async def test_work_is_urged_until_it_ends() -> None:
+async def test_work_is_interrupted_until_it_ends() -> None:
     work = Work()
     running = asyncio.get_running_loop().run_in_executor(None, work)
     urged = 0
 
-    def urge() -> None:
+    def interrupt() -> None:
         nonlocal urged
         urged += 1
         if urged > 1:
             work.may_end.set()
 
-    caller = asyncio.create_task(wait_until_ended(running, urge=urge))
+    caller = asyncio.create_task(wait_until_ended(running, interrupt=interrupt))
     await asyncio.to_thread(work.begun.wait)
     caller.cancel()
     with pytest.raises(asyncio.CancelledError):
