@@ -293,7 +293,7 @@ async def test_what_the_server_forbids_is_an_auth_error(
     worker: Bench, bucket: str, nats: NatsServer
 ) -> None:
     await worker.put_credential("low", {"url": nats.url_for("worker")}, kind="nats")
-    call = call_of("nats", {"operation": "kv_keys", "bucket": bucket}, auth="low", timeout_s=60)
+    call = call_of("nats", {"operation": "kv_keys", "bucket": bucket}, auth="low", timeout_s=8)
     assert kind_of(await worker.tools.run(call)) == "auth"
 
 

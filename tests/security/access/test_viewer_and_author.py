@@ -47,6 +47,7 @@ WALK: dict[tuple[str, str], Any] = {
     ("GET", "/api/result/{execution_id}/{step}"): None,
     ("GET", "/api/executions/{execution_id}/result/{step}"): None,
     ("PUT", "/api/state/value"): {"path": "{folder}/increments", **STATE},
+    ("DELETE", "/api/state/value"): None,
     ("POST", "/api/schedules"): {"name": "new_{folder}", **CRON},
     ("PUT", "/api/schedules/{name}"): CRON,
     ("POST", "/api/schedules/{name}/pause"): None,
@@ -81,6 +82,8 @@ SALES, SALESFORCE = Folder("sales", INSIDE, "mine"), Folder("salesforce", OUTSID
 def write_address(method: str, route: str, place: Folder) -> str:
     """Write the address of what is in a folder; what is put there has a name of its own."""
     name = f"new_{place.folder}" if method == "PUT" else place.name
+    if (method, route) == ("DELETE", "/api/state/value"):
+        return f"{route}?path={place.folder}/increments&name=orders&who=ann&reason=test"
     return route.format(**{**place._asdict(), "name": name})
 
 
@@ -123,6 +126,7 @@ async def furnish(world: ApiWorld) -> Any:
         path = {"path": f"{place.folder}/load"}
         for method, address, body in (
             ("POST", "/api/catalog/register", text),
+            ("PUT", "/api/state/value", {"path": f"{place.folder}/increments", **STATE}),
             ("PUT", f"/api/schedules/{place.name}", {**path, "cron": "0 3 * * *"}),
             ("PUT", f"/api/triggers/{place.name}", {**path, "subject": f"of.{place.folder}"}),
             ("PUT", f"/api/webhooks/{place.name}", {**path, "unsigned": True}),
