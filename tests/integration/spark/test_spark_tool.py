@@ -350,7 +350,7 @@ async def test_spark_answers_an_auditors_questions_over_the_event_lake_as_duckdb
         session.read.parquet(str(folder)).createOrReplaceTempView("events")
         return [[tuple(row) for row in session.sql(text).collect()] for text in asked]
 
-    answered = await worker.tools.spark._sparks.run_job(ask, name="lake")
+    answered = await worker.tools.spark._spark_session.run_job(ask, name="lake")
     with lake.connect(folder) as connection:
         expected = [connection.execute(text).fetchall() for text in asked]
     assert [plainly(rows) for rows in answered] == [plainly(rows) for rows in expected]
