@@ -66,8 +66,10 @@ def _read(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _soak(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     file = arguments.samples or folder / "samples.jsonl"
-    asked = soak.Asked(minutes=arguments.minutes, each_s=arguments.rate, sample_file=file)
-    found = soak.run(folder, asked)
+    soak_request = soak.SoakRequest(
+        minutes=arguments.minutes, each_s=arguments.rate, sample_file=file
+    )
+    found = soak.run(folder, soak_request)
     return {**found, **summing.summed(samples.read(file))}
 
 
