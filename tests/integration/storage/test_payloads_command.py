@@ -196,7 +196,10 @@ def test_an_erased_tenant_has_a_certificate_and_no_payloads(
         world.run(*words)
     with pytest.raises(CliError, match="still holds histories"):
         world.run(*words, "--yes")
-    assert world.read(ref, key=key) == b"somebody's data"
+    nowhere = [*words[:-1], str(tmp_path / "none" / "certificate.json")]
+    with pytest.raises(CliError, match="no folder"):
+        world.run(*nowhere, "--yes", "--keep-histories")
+    assert world.read(ref, key=key) == b"somebody's data", "nothing goes without a certificate"
 
     written = world.run(*words, "--yes", "--keep-histories")
     assert written == codec.decode_json(certificate.read_bytes())

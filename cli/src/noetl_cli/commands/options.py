@@ -25,6 +25,10 @@ Server = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 ExecutionArgument = Annotated[str, typer.Argument(metavar="ID", help="The execution.")]
+LastStepArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="[STEP]", help="The step (default: the last one with a result)."),
+]
 Tenant = Annotated[
     str | None, typer.Option("--tenant", help="Whose (default: NOETL_TENANT, else `default`).")
 ]

@@ -2,15 +2,14 @@
 
 import csv
 import io
-import os
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from noetl_cli.errors import CliError, ExitCode
+from noetl_cli.files import output_file
 from noetl_cli.planner.step_result import StepResult
 from noetl_contracts import codec
 from noetl_contracts.errors import NoetlError
@@ -39,13 +38,7 @@ def check_result_file(file: Path) -> None:
             way_out=f"End the name in {', '.join(_WRITERS)}",
             exit_code=ExitCode.USAGE,
         )
-    if not file.parent.is_dir() or file.is_dir():
-        fault = "is a folder" if file.is_dir() else f"lies in {file.parent}, which is no folder"
-        raise CliError(
-            f"{str(file)!r} {fault}.",
-            way_out="Name a file in a folder that is there.",
-            exit_code=ExitCode.USAGE,
-        )
+    output_file.check_output_file(file)
 
 
 def save_result(file: Path, result: StepResult, *, as_json: str) -> None:
@@ -67,17 +60,7 @@ def save_result(file: Path, result: StepResult, *, as_json: str) -> None:
             f"The result of step {result.step!r} cannot be written as {file.suffix}: {error}",
             way_out=as_json,
         ) from error
-    partial = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        partial.write_bytes(data)
-        partial.replace(file)
-    except OSError as error:
-        with suppress(OSError):
-            partial.unlink()
-        raise CliError(
-            f"{file} cannot be written: {error.strerror or error}.",
-            way_out="Choose a file in a folder that is writable.",
-        ) from error
+    output_file.write_output_file(file, [data])
 
 
 def _encode_json(result: StepResult) -> bytes:

@@ -117,10 +117,10 @@ class LocalRun:
         """Ask the execution to stop."""
         if self._loop is None or self._system is None or not self._thread.is_alive():
             return
-        wish = control_requests.request_cancel(
+        cancelling = control_requests.request_cancel(
             self._system.services, self._id_future.result(0), "cancelled at the terminal"
         )
-        asyncio.run_coroutine_threadsafe(wish, self._loop).result(LOOK_S * 10)
+        asyncio.run_coroutine_threadsafe(cancelling, self._loop).result(LOOK_S * 10)
 
     def list_results(self) -> dict[str, Any]:
         """List the results as the API does; for as long as nobody has left."""

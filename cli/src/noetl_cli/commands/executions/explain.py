@@ -1,11 +1,9 @@
 """`noetl explain`: how Spark planned a step, kept with its result."""
 
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from noetl_cli import terminal_output
-from noetl_cli.commands.options import ExecutionArgument, Server
+from noetl_cli.commands.options import ExecutionArgument, LastStepArgument, Server
 from noetl_cli.errors import CliError
 from noetl_cli.local import history
 from noetl_cli.planner import client, step_result
@@ -16,10 +14,7 @@ _KEY = "plan"
 
 def explain(
     execution_id: ExecutionArgument,
-    step: Annotated[
-        str | None,
-        typer.Argument(metavar="[STEP]", help="The step (default: the last one with a result)."),
-    ] = None,
+    step: LastStepArgument = None,
     *,
     server: Server = None,
 ) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from noetl_cli import terminal_output
 from noetl_cli.commands.options import AsJson, ExecutionArgument, Server
-from noetl_cli.errors import CliError
+from noetl_cli.files import output_file
 from noetl_cli.planner import client
 from noetl_cli.planner.client import PlannerClient
 from noetl_contracts import codec
@@ -55,15 +55,8 @@ def _list_events(planner: PlannerClient, execution_id: str) -> Iterator[Any]:
 
 
 def _write_events(output: Path, events: Iterator[Any]) -> int:
-    count = 0
-    try:
-        with output.open("wb") as target:
-            for event in events:
-                target.write(codec.encode_json(event) + b"\n")
-                count += 1
-    except OSError as failure:
-        raise CliError(f"{output} cannot be written: {failure.strerror}.") from failure
-    return count
+    lines = (codec.encode_json(event) + b"\n" for event in events)
+    return output_file.write_output_file(output, lines)
 
 
 def _format_event_row(event: Any) -> tuple[str, ...]:

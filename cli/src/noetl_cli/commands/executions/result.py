@@ -8,7 +8,7 @@ import typer
 from msgspec import Struct
 
 from noetl_cli import terminal_output
-from noetl_cli.commands.options import ExecutionArgument, Server
+from noetl_cli.commands.options import ExecutionArgument, LastStepArgument, Server
 from noetl_cli.errors import CliError, ExitCode
 from noetl_cli.local import history
 from noetl_cli.planner import client, step_result
@@ -77,10 +77,7 @@ def choose_output(
 
 def result(
     execution_id: ExecutionArgument,
-    step: Annotated[
-        str | None,
-        typer.Argument(metavar="[STEP]", help="The step (default: the last one with a result)."),
-    ] = None,
+    step: LastStepArgument = None,
     *,
     output: Output = None,
     save: Save = None,

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from noetl_cli import terminal_output
-from noetl_cli.commands.options import ExecutionArgument, Server
+from noetl_cli.commands.options import ExecutionArgument, LastStepArgument, Server
 from noetl_cli.errors import CliError
+from noetl_cli.files import output_file
 from noetl_cli.local import history
 from noetl_cli.planner import client, step_result
 from noetl_cli.planner.client import PlannerClient
@@ -32,10 +33,7 @@ def show_spark() -> None:
 @app.command("log")
 def show_log(
     execution_id: ExecutionArgument,
-    step: Annotated[
-        str | None,
-        typer.Argument(metavar="[STEP]", help="The step (default: the last one with a result)."),
-    ] = None,
+    step: LastStepArgument = None,
     *,
     save: Annotated[
         Path | None, typer.Option("--save", help="Write it there, for a history server of Spark.")
@@ -44,6 +42,8 @@ def show_log(
 ) -> None:
     """Print the events of a step whose task has `event_log: true`, one JSON object a line."""
     history.check_is_remote(execution_id, server=server)
+    if save is not None:
+        output_file.check_output_file(save)
     with client.open_client(server) as planner:
         source = PlannerResults(planner, execution_id)
         named = step_result.choose_step(source, execution_id, step)
@@ -53,13 +53,13 @@ def show_log(
                 f"No event log is kept of step {named!r}.",
                 way_out="Set event_log: true on its task of kind spark, and rerun it.",
             )
-        lines = (codec.encode_text(event) for event in _iterate_events(planner, uri))
+        events = _iterate_events(planner, uri)
         if save is None:
-            for line in lines:
-                terminal_output.print_line(line)
+            for event in events:
+                terminal_output.print_json(event)
             return
-        with save.open("w", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in lines)
+        lines = (codec.encode_json(event) + b"\n" for event in events)
+        output_file.write_output_file(save, lines)
     terminal_output.print_note(f"The events are in {save}.")
 
 

@@ -18,6 +18,7 @@ from noetl_cli.audit.shares import AuditShare, ExecutionAudit
 from noetl_cli.commands.history import audit_log
 from noetl_cli.commands.options import AsJson, Directory, Organization, Server, Tenant
 from noetl_cli.errors import CliError, ExitCode, StackError
+from noetl_cli.files import output_file
 from noetl_cli.planner import client
 from noetl_cli.planner.client import PlannerClient
 from noetl_cli.settings import AuditAccess
@@ -236,10 +237,7 @@ def export_heads(
     with client.open_client(server, tenant=tenant, organization=organization) as planner:
         place = client.get_owner(planner)
         heads_file = HeadsFile(**place, heads=list(_list_heads(planner, place)))
-    try:
-        output.write_bytes(codec.encode_json(heads_file))
-    except OSError as failure:
-        raise CliError(f"{output} cannot be written: {failure.strerror}.") from failure
+    output_file.write_output_file(output, [codec.encode_json(heads_file)])
     if as_json:
         terminal_output.print_json({"output": str(output), "histories": len(heads_file.heads)})
     else:

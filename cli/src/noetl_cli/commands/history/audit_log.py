@@ -46,13 +46,13 @@ def show_log(
     oldest = None
     if since is not None:
         oldest = (SystemClock().now() - parse_duration("--since", since)).isoformat()
-    wish = RecordQuery(who=who, what=what, since=oldest, limit=limit)
+    record_query = RecordQuery(who=who, what=what, since=oldest, limit=limit)
     with client.open_client(server) as planner:
         if export is not None:
-            for record in administration_log.list_whole_log(planner, wish):
+            for record in administration_log.list_whole_log(planner, record_query):
                 terminal_output.print_json(administration_log.build_export(record, export))
             return
-        records = administration_log.list_records(planner, wish)
+        records = administration_log.list_records(planner, record_query)
         rows = [administration_log.format_record(record) for record in records]
         nothing = "No records."
         if not rows and what is not None:
@@ -62,7 +62,7 @@ def show_log(
             return
         last = records[-1]["version"] if records else 0
         try:
-            for record in administration_log.follow_records(planner, wish, last):
+            for record in administration_log.follow_records(planner, record_query, last):
                 line = "  ".join(administration_log.format_record(record))
                 terminal_output.print_line(line.rstrip())
         except KeyboardInterrupt:

@@ -15,6 +15,7 @@ from noetl_chassis.seals.credential_seal import KeyUnusable
 from noetl_cli import terminal_output
 from noetl_cli.commands.options import AsJson, Directory, parse_duration
 from noetl_cli.errors import CliError, ExitCode, StackError
+from noetl_cli.files import output_file
 from noetl_cli.stack import erasure, stores
 from noetl_cli.stack.stores import Dsn, KeyFile, StoreAccess, Url
 from noetl_cli.terminal_output import show_spinner
@@ -181,6 +182,8 @@ def erase_tenant(  # noqa: PLR0913 - one parameter for each option of the comman
             way_out="Name a new file with --certificate.",
             exit_code=ExitCode.USAGE,
         )
+    # What is destroyed cannot be certified again.
+    output_file.check_output_file(certificate)
     place = stores.find_stores(directory, dsn=postgres, url=payloads, key_file=keys)
     with show_spinner("Destroying the keys", is_quiet=as_json):
         written = _run_with_stores(
@@ -189,7 +192,7 @@ def erase_tenant(  # noqa: PLR0913 - one parameter for each option of the comman
             ),
             place,
         )
-    certificate.write_bytes(msgspec.json.format(codec.encode_json(written)))
+    output_file.write_output_file(certificate, [msgspec.json.format(codec.encode_json(written))])
     if as_json:
         terminal_output.print_json(written)
     else:

@@ -21,9 +21,9 @@ from noetl_messaging.streams.topology import ConsumerSpec, Retention, StreamSpec
 
 _SEQUENCES_PER_LIFE = 1_000_000_000
 
-Heard = TypeVar("Heard")
+Received = TypeVar("Received")
 # Of one listener: what wakes it, and what it has not taken yet.
-_Listener = tuple[asyncio.Event, deque[Heard]]
+_Listener = tuple[asyncio.Event, deque[Received]]
 
 
 class Clock(Protocol):
@@ -115,7 +115,7 @@ class MemoryBroker:
         self._durables: dict[tuple[str, str], _MemoryDurable] = {}
         self._changed = asyncio.Event()
         self._listeners: dict[str, list[asyncio.Event]] = {}
-        self._overhearing: dict[str, list[_Listener[str]]] = {}
+        self._hint_listeners: dict[str, list[_Listener[str]]] = {}
         self._listeners_by_subject: dict[str, list[_Listener[bytes]]] = {}
         self._listeners_by_prefix: dict[str, list[_Listener[tuple[str, bytes]]]] = {}
 
@@ -209,7 +209,7 @@ class MemoryBroker:
     def watched_subjects(self) -> frozenset[str]:
         """Return the subjects of hints that somebody listens to."""
         both = (
-            *self._overhearing.items(),
+            *self._hint_listeners.items(),
             *self._listeners_by_subject.items(),
             *self._listeners_by_prefix.items(),
         )
@@ -218,7 +218,7 @@ class MemoryBroker:
     async def notify(self, subject: str) -> None:
         """Wake the listeners of a subject."""
         prefix, _, token = subject.rpartition(".")
-        for woken, tokens in self._overhearing.get(prefix, []):
+        for woken, tokens in self._hint_listeners.get(prefix, []):
             tokens.append(token)
             woken.set()
         for woken in self._listeners.get(subject, []):
@@ -241,7 +241,7 @@ class MemoryBroker:
 
     def subscribe_tokens(self, prefix: str) -> AsyncIterator[str]:
         """Yield the last token of every hint one token below a prefix."""
-        return _iterate_received(self._overhearing.setdefault(prefix, []))
+        return _iterate_received(self._hint_listeners.setdefault(prefix, []))
 
     async def broadcast(self, subject: str, data: bytes) -> None:
         """Send data to the listeners of a subject."""
@@ -382,9 +382,9 @@ class MemoryBroker:
         self._changed = asyncio.Event()
 
 
-async def _iterate_received(listeners: list[_Listener[Heard]]) -> AsyncIterator[Heard]:
+async def _iterate_received(listeners: list[_Listener[Received]]) -> AsyncIterator[Received]:
     """Yield what one more listener receives; of too much that waits the oldest is dropped."""
-    woken, queue = listener = asyncio.Event(), deque[Heard](maxlen=OVERHEARD_MAX)
+    woken, queue = listener = asyncio.Event(), deque[Received](maxlen=OVERHEARD_MAX)
     listeners.append(listener)
     try:
         while True:
