@@ -1,7 +1,6 @@
 """The charts on a real cluster: installed, tested, used, upgraded, rolled back and removed."""
 
 import re
-import subprocess
 import tarfile
 from collections.abc import Iterator
 from io import BytesIO
@@ -13,8 +12,8 @@ from tests.support.cluster import installed, manifests
 from tests.support.cluster.installed import Installed
 from tests.support.cluster.kubectl import KubectlError
 from tests.support.cluster.one_node import OneNode
-from tests.support.cluster.programs import ROOT
 from tests.support.cluster.releases import Releases, build_values
+from tests.support.two_commits import read_git
 
 SUM = 285
 PLAYBOOK = """\
@@ -79,15 +78,6 @@ def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with tarfile.open(fileobj=BytesIO(packed)) as archive:
         archive.extractall(source, filter="data")
     return charts.copy_charts(tmp_path_factory.mktemp("older"), source=source / "deploy/helm")
-
-
-def read_git(*arguments: str) -> bytes:
-    return subprocess.run(  # noqa: S603 - of this repository
-        ["git", *arguments],  # noqa: S607 - wherever it is installed
-        check=True,
-        capture_output=True,
-        cwd=ROOT,
-    ).stdout
 
 
 def check_run(system: Installed) -> None:

@@ -37,7 +37,7 @@ def find_earlier_commit() -> str:
     """Find the commit before the last change of the schema, or the one that is asked for."""
     if asked := os.environ.get("UPGRADE_FROM"):
         return asked
-    last = _read_git("log", "-n", "1", "--first-parent", "--format=%H", "--", MIGRATIONS).decode()
+    last = read_git("log", "-n", "1", "--first-parent", "--format=%H", "--", MIGRATIONS).decode()
     return f"{last.strip()}^"
 
 
@@ -45,12 +45,12 @@ class TwoCommits:
     """An environment in a folder; `python` starts services as they were last chosen."""
 
     def __init__(self, folder: Path, commit: str) -> None:
-        self.commit = _read_git("rev-parse", "--short", commit).decode().strip()
+        self.commit = read_git("rev-parse", "--short", commit).decode().strip()
         self._choice = folder / "choice.json"
         self._log = folder / "starts.log"
         self._trees = {OLDER: folder / OLDER, NEWER: ROOT}
         self._services: dict[str, str] = {}
-        with tarfile.open(fileobj=BytesIO(_read_git("archive", commit))) as archive:
+        with tarfile.open(fileobj=BytesIO(read_git("archive", commit))) as archive:
             archive.extractall(self._trees[OLDER], filter="data")
         self._write_choice()
         self.python = self._make_environment(folder / "environment")
@@ -102,7 +102,7 @@ class TwoCommits:
         return folder / "bin/python"
 
 
-def _read_git(*arguments: str) -> bytes:
+def read_git(*arguments: str) -> bytes:
     return subprocess.run(  # noqa: S603 - of this repository
         ["git", *arguments],  # noqa: S607 - wherever it is installed
         check=True,

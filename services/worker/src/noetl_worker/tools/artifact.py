@@ -199,7 +199,7 @@ class ArtifactTool:
                 raise _build_unwritable_failure(scheme, str(uri))
         return {
             "uri": uri or (None if ref is None else ref.uri),
-            "ref": None if ref is None else _build_ref_mapping(ref),
+            "ref": None if ref is None else references.build_reference(ref),
             "size_bytes": len(content.data),
             "sha256": codec.digest_hex(content.data),
             "media_type": content.media_type,
@@ -302,17 +302,6 @@ def _build_unwritable_failure(scheme: str | None, uri: str) -> ToolFailure:
     if scheme in {"http", "https"}:
         way = "send it with kind http"
     return ToolFailure(build_error("config", f"{uri!r:.200} cannot be written here: {way}"))
-
-
-def _build_ref_mapping(ref: PayloadRef) -> dict[str, Any]:
-    return {
-        "kind": "result_ref",
-        "ref": ref.uri,
-        "store": "auto",
-        "bytes": ref.payload_bytes,
-        "sha256": ref.sha256,
-        "media_type": ref.media_type,
-    }
 
 
 def _build_get_result(

@@ -79,6 +79,18 @@ def _get_unit_value(result: Any) -> Any:
     return get_shown_value(result)
 
 
+def build_reference(ref: PayloadRef) -> dict[str, Any]:
+    """Return how a result shows a payload, so that other tasks can name it."""
+    return {
+        "kind": "result_ref",
+        "ref": ref.uri,
+        "store": "auto",
+        "bytes": ref.payload_bytes,
+        "sha256": ref.sha256,
+        "media_type": ref.media_type,
+    }
+
+
 def is_reference(value: Any) -> bool:
     """Tell whether a field's value is a `_ref` mapping or a `noetl://` locator."""
     if isinstance(value, dict):

@@ -10,6 +10,7 @@ from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.domain.secret_mask import SecretMask
 from noetl_worker.payloads.tenant_payloads import TenantPayloads
 from noetl_worker.spark.tables.kept_events import KeptEvents
+from noetl_worker.tools.calls import references
 from noetl_worker.tools.calls.call import Call
 
 _FIELD = "event_log"
@@ -40,12 +41,7 @@ async def store_event_log(
     )
     return {
         _FIELD: {
-            "kind": "result_ref",
-            "ref": ref.uri,
-            "store": "auto",
-            "bytes": ref.payload_bytes,
-            "sha256": ref.sha256,
-            "media_type": ref.media_type,
+            **references.build_reference(ref),
             "event_count": count,
             "left_out_count": kept.left_out,
         }
