@@ -1,4 +1,4 @@
-"""A year of histories under a policy of ninety days: old months leave, and all read as before."""
+"""A year of histories, some ninety days of them kept: old months leave, and all read as before."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -28,7 +28,9 @@ from noetl_storage.postgres.ledger.retention import (
     PostgresRetention,
 )
 
-MONTHS, KEEP_DAYS = 12, 90
+# Histories begin on a month's first two days. The policy ends on the fifteenth of the third month
+# back, so that a month is due with all its histories or with none, whatever the day.
+MONTHS, STAYING_MONTHS = 12, 2
 # Of each month; the second began after its first day.
 STORIES = (a_single_step, a_cursor_loop)
 _LIST_PARTITIONS = """
@@ -45,17 +47,11 @@ _COUNT = "select count(*) from noetl.event where execution_id = any($1::bigint[]
 
 
 class Month(Struct, frozen=True, kw_only=True):
-    """What a month had, when it was over, and where."""
+    """What a month had, and where."""
 
     start: datetime
     partition: str
     histories: list[History]
-
-    @property
-    def is_due(self) -> bool:
-        """Whether all of it ended longer ago than the policy keeps."""
-        last = max(history.envelopes[-1].event_time for history in self.histories)
-        return last < datetime.now(UTC) - timedelta(days=KEEP_DAYS)
 
 
 @pytest.fixture(scope="module")
@@ -75,11 +71,15 @@ async def database(dsn: str) -> AsyncIterator[Database]:
         yield opened
 
 
-def list_starts() -> list[datetime]:
+def list_starts(now: datetime) -> list[datetime]:
     """List the first moments of the last twelve months that are over, the oldest first."""
-    now = datetime.now(UTC)
     numbers = [now.year * 12 + now.month - 1 - back for back in range(MONTHS, 0, -1)]
     return [datetime(number // 12, number % 12 + 1, 1, tzinfo=UTC) for number in numbers]
+
+
+def count_kept_days(now: datetime, starts: list[datetime]) -> int:
+    """Give the days from the fifteenth of the last month that is due until now: 77 to 107."""
+    return (now - (starts[-STAYING_MONTHS - 1] + timedelta(days=14))).days
 
 
 async def live_through(database: Database, start: datetime) -> Month:
@@ -130,14 +130,14 @@ async def replay_all(database: Database, store: PayloadStore, months: list[Month
 async def test_months_past_their_time_leave_as_partitions_and_replay_the_same(
     database: Database, tmp_path: Path
 ) -> None:
-    months = [await live_through(database, start) for start in list_starts()]
+    now = datetime.now(UTC)
+    starts = list_starts(now)
+    months = [await live_through(database, start) for start in starts]
     await database.execute_statement(_AGE_HEADS)
-    due = [month for month in months if month.is_due]
-    staying = [month for month in months if month not in due]
-    assert len(due) >= MONTHS - 4
-    assert len(staying) >= 2
+    due, staying = months[:-STAYING_MONTHS], months[-STAYING_MONTHS:]
+    keep_days = count_kept_days(now, starts)
     holds = PostgresHolds(database)
-    await holds.set_policy(OWNER, keep_days=KEEP_DAYS, action=RetentionAction.ARCHIVE, who="ann")
+    await holds.set_policy(OWNER, keep_days=keep_days, action=RetentionAction.ARCHIVE, who="ann")
     async with open_payloads(f"file://{tmp_path / 'payloads'}") as store:
         before = await replay_all(database, store, months)
         told: list[Any] = []
