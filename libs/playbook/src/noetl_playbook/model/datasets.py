@@ -116,7 +116,7 @@ class DatasetSink(Struct, frozen=True, kw_only=True):
 
     @property
     def may_grow(self) -> bool:
-        """Tell whether a lake table is given the columns of the rows that it lacks."""
+        """Tell whether the dataset is given the columns of the rows that it lacks."""
         check = None if self.expect is None else self.expect.schema
         return check is not None and check.drift == "evolve"
 
@@ -210,12 +210,12 @@ def parse_sink(fields: Mapping[str, Any]) -> DatasetSink:
     partition_by = _parse_names(fields.get("partition_by"), "partition_by")
     if mode == "overwrite_partitions" and not partition_by:
         _refuse_value("mode overwrite_partitions needs 'partition_by'")
-    compression = fields.get("compression")
+    compression, csv, expect = fields.get("compression"), _parse_csv(fields), _parse_expect(fields)
     if compression is not None and compression not in COMPRESSIONS:
         _refuse_value(
             f"compression is {compression!r:.40}: {_suggest_word(str(compression), COMPRESSIONS)}"
         )
-    return DatasetSink(
+    sink = DatasetSink(
         **place,
         auth=fields.get("auth"),
         format=format_,
@@ -224,9 +224,15 @@ def parse_sink(fields: Mapping[str, Any]) -> DatasetSink:
         key=key,
         file_bytes=_parse_file_size(fields.get("file_size")),
         compression=compression,
-        csv=_parse_csv(fields),
-        expect=_parse_expect(fields),
+        csv=csv,
+        expect=expect,
     )
+    if sink.may_grow and format_ == "csv" and not csv.header:
+        _refuse_value(
+            "expect.schema.drift: evolve needs the names of the columns in each file, and csv with "
+            "header: false has none: leave 'header' out, or write parquet"
+        )
+    return sink
 
 
 def find_format(path: str) -> str | None:

@@ -9,7 +9,7 @@ can commit any more; those of tasks that never did are removed when they are old
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -49,7 +49,8 @@ class DatasetState(Struct, frozen=True, kw_only=True):
     """One commit: every file that is there after it.
 
     `hidden` are files that it replaced and that may not be removed yet. `schema` is the Arrow
-    schema of the rows with the columns of the folders, in base64.
+    schema of the rows with the columns of the folders, in base64. `added_columns` are those that
+    commits have brought to rows that were there, each with its type, by the identity of the commit.
     """
 
     number: int = 0
@@ -59,6 +60,7 @@ class DatasetState(Struct, frozen=True, kw_only=True):
     commits: list[str] = []
     schema: str | None = None
     partition_by: list[str] = []
+    added_columns: dict[str, list[str]] = {}
 
 
 class Commit(Struct, frozen=True, kw_only=True):
@@ -69,6 +71,7 @@ class Commit(Struct, frozen=True, kw_only=True):
     added: list[DataFile]
     schema: str
     partition_by: list[str] = []
+    added_columns: list[str] = []
 
 
 def build_file_name(task: int, identity: str, attempt: str, number: int, suffix: str) -> str:
@@ -100,10 +103,13 @@ class CommitLog:
             text = f"the commit {shown_key} is damaged ({problem}): remove it, or write anew"
             raise DatasetProblem("parse", text) from problem
 
-    def append_commit(self, commit: Commit) -> DatasetState:
+    def append_commit(
+        self, commit: Commit, fit_columns: Callable[[Commit, DatasetState], Commit] | None = None
+    ) -> DatasetState:
         """Make the files the next state of the dataset, or return the one that they have made.
 
-        Raises `DatasetProblem`.
+        `fit_columns` gives the commit the columns of the state that it follows, whoever has made
+        that state meanwhile. Raises `DatasetProblem`.
         """
         for _ in range(_RACES_MAX):
             before = self.read_state() or DatasetState()
@@ -111,7 +117,8 @@ class CommitLog:
                 if commit.identity == before.commit:
                     self._finish_commit(before)
                 return before
-            after = self._build_next(commit, before)
+            fitted = commit if fit_columns is None else fit_columns(commit, before)
+            after = self._build_next(fitted, before)
             data = codec.encode_json(after)
             if self._store.create_object(self._build_key(after.number), data):
                 self._finish_commit(after)
@@ -151,6 +158,9 @@ class CommitLog:
             shown_path = self._store.address.shown_path
             text = f"{shown_path}: {paths[0]} was removed before its commit: run the step again"
             raise DatasetProblem("file_conflict", text)
+        added_columns = dict(before.added_columns) if kept_files else {}
+        if commit.added_columns:
+            added_columns[commit.identity] = commit.added_columns
         return DatasetState(
             number=before.number + 1,
             commit=commit.identity,
@@ -159,6 +169,7 @@ class CommitLog:
             commits=[*before.commits, commit.identity][-_REMEMBERED:],
             schema=commit.schema,
             partition_by=commit.partition_by,
+            added_columns=added_columns,
         )
 
     def _split_files(

@@ -49,7 +49,8 @@ class Rejects:
 class CsvFile(Struct, frozen=True, kw_only=True):
     """A file, how it is written, and what becomes of rows that do not fit.
 
-    `names` are those of the columns of a file that has no header.
+    `names` are those of the columns of a file that has no header. Columns that it may lack are
+    null.
     """
 
     shown_path: str
@@ -57,6 +58,7 @@ class CsvFile(Struct, frozen=True, kw_only=True):
     options: CsvOptions
     on_bad_row: BadRow = "fail"
     names: tuple[str, ...] = ()
+    may_lack_columns: bool = False
 
 
 def read_column_names(file: CsvFile) -> list[str]:
@@ -142,14 +144,14 @@ def iterate_typed_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows with the types of a schema; raises `DatasetProblem`.
 
-    A column that the file lacks is refused, one that the schema lacks is left out.
+    A column that the file lacks is refused or null, one that the schema lacks is left out.
     """
     names = read_column_names(file)
     missing = [name for name in schema.names if name not in names]
-    if missing and names:
+    if missing and names and not file.may_lack_columns:
         text = (
             f"{file.shown_path} has no column '{missing[0]}' of the schema: it has "
-            f"{', '.join(names[:20])}"
+            f"{', '.join(names[:20])}: choose merge_schema: true, by which it is null there"
         )
         raise DatasetProblem("schema", text)
     count = 0
@@ -289,7 +291,11 @@ def _cast_batch(
     columns: list[pa.Array] = []
     unfit: dict[int, tuple[str, pa.DataType]] = {}
     for field in schema:
-        texts = batch.column(batch.schema.get_field_index(field.name))
+        index = batch.schema.get_field_index(field.name)
+        if index < 0:
+            columns.append(pa.nulls(batch.num_rows, field.type))
+            continue
+        texts = batch.column(index)
         values, rows = text_casts.cast_texts(texts, field.type, rows_max=rows_max)
         for row in rows:
             unfit.setdefault(row, (field.name, field.type))

@@ -89,6 +89,7 @@ class FileReader:
             options=self._source.csv,
             on_bad_row=self._source.on_bad_row,
             names=self._list_names(file),
+            may_lack_columns=self._source.merge_schema and self._source.csv.header,
         )
 
     def _list_names(self, file: DataFile) -> tuple[str, ...]:

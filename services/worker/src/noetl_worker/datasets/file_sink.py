@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
+from msgspec import structs
 
 from noetl_contracts import codec
 from noetl_playbook.model.datasets import DatasetSink
@@ -75,10 +76,17 @@ class FileSink:
     def check_schema(self, schema: pa.Schema) -> None:
         """Refuse rows of other columns or types than those that are there."""
         state = self._log.read_state()
-        if state is None or state.schema is None or not state.files or self._sink.mode in _ANEW:
+        if self._sink.mode in _ANEW:
+            return
+        if self._sink.may_grow:
+            self._check_named_files(state)
+        if state is None or state.schema is None or not state.files:
             return
         before = {field.name: field.type for field in read_plan.decode_schema(state.schema)}
         after = {field.name: field.type for field in schema}
+        if self._sink.may_grow:
+            sink_report.check_evolution(self._address.shown_path, before, after, is_whole=False)
+            return
         sink_report.check_columns(self._address.shown_path, before, after)
 
     def commit_files(self, files: list[DataFile], schema: pa.Schema) -> SinkReport:
@@ -92,10 +100,45 @@ class FileSink:
                 added=files,
                 schema=read_plan.encode_schema(pa.schema([*ordered, *folders])),
                 partition_by=list(self._sink.partition_by),
-            )
+            ),
+            self._fit_columns if self._sink.may_grow else None,
         )
         self._log.remove_abandoned(self._now)
         return self._build_report(state, is_repeated=False)
+
+    def _fit_columns(self, commit: Commit, state: DatasetState) -> Commit:
+        """Give a commit the columns of the rows that stay, and tell of those that it adds."""
+        if self._sink.mode in _ANEW or state.schema is None or not state.files:
+            return commit
+        before, after = (read_plan.decode_schema(text) for text in (state.schema, commit.schema))
+        sink_report.check_evolution(
+            self._address.shown_path,
+            {field.name: field.type for field in before},
+            {field.name: field.type for field in after},
+            is_whole=False,
+        )
+        new_fields = sink_report.list_new_fields(before.names, after)
+        folders = [field for field in before if field.name in self._sink.partition_by]
+        own_fields = [field for field in before if field.name not in self._sink.partition_by]
+        # Some files lack some of them, and their rows have null there.
+        fields = [field.with_nullable(True) for field in (*own_fields, *new_fields)]  # noqa: FBT003 - Arrow's signature
+        return structs.replace(
+            commit,
+            schema=read_plan.encode_schema(pa.schema([*fields, *folders])),
+            added_columns=sink_report.show_fields(new_fields),
+        )
+
+    def _check_named_files(self, state: DatasetState | None) -> None:
+        """Refuse to add columns beside files whose columns no commit tells."""
+        named_paths = set() if state is None else {file.path for file in state.files}
+        for file in commit_log.list_visible_files(self._store, self._root, state):
+            if file.path not in named_paths:
+                text = (
+                    f"{self._address.shown_path}: {file.path} was not written by a task, so its "
+                    "columns are not known and expect.schema.drift: evolve has nothing to add to: "
+                    "write the folder anew from a source with merge_schema: true"
+                )
+                raise DatasetProblem("schema", text)
 
     def _check_folders(self, state: DatasetState) -> None:
         if state.files and tuple(state.partition_by) != self._sink.partition_by:
@@ -111,5 +154,9 @@ class FileSink:
         mark = f"-{self._identity[:16]}-"
         files = [file for file in state.files if mark in file.path]
         return sink_report.build_report(
-            self._address.shown_path, state.number, files, is_repeated=is_repeated
+            self._address.shown_path,
+            state.number,
+            files,
+            is_repeated=is_repeated,
+            added_columns=state.added_columns.get(self._identity, ()),
         )

@@ -79,6 +79,8 @@ def build_read_plan(
         )
     store = OpenStore(address, account)
     files = _find_files(store, address, source, account)
+    if files.has_grown:
+        source = structs.replace(source, merge_schema=True)
     reader = FileReader(store, source, files.format)
     schema, guessed = _find_schema(reader, source, files)
     if source.types:
@@ -173,17 +175,10 @@ def _find_schema(
     schema = _find_own_schema(reader, source, source_files)
     if declared_types is None:
         return _with_folders(schema, source_files, {}), None
-    missing_columns = [name for name in declared_types if name not in schema.names]
     # Documents may leave a column out; files with columns may not.
-    if source_files.format not in _DOCUMENTS and set(missing_columns) - set(
-        source_files.folder_names
-    ):
-        known_names = ", ".join(schema.names[:20])
-        text = (
-            f"the files have no column '{missing_columns[0]}' of the schema: they have "
-            f"{known_names}"
-        )
-        raise DatasetProblem("schema", text)
+    if source_files.format not in _DOCUMENTS:
+        folder_names = source_files.folder_names
+        _check_known([name for name in declared_types if name not in folder_names], schema.names)
     declared_fields = [pa.field(name, kind) for name, kind in declared_types.items()]
     names = set(declared_types)
     return pa.schema(
@@ -227,15 +222,22 @@ def _find_csv_schema(
     source_files: SourceFiles,
     declared_types: dict[str, pa.DataType] | None,
 ) -> tuple[pa.Schema, str | None]:
-    names = reader.read_schema(source_files.files[0]).names
+    # Headers are read of all files where each may have columns of its own.
+    is_merged = source.merge_schema and source.csv.header
+    header_files = source_files.files if is_merged else source_files.files[:1]
+    headers = [reader.read_schema(file) for file in header_files]
+    names = list(dict.fromkeys(name for header in headers for name in header.names))
     if declared_types is not None:
         if not source.csv.header:
             _check_count(names, declared_types)
         file_columns = [name for name in declared_types if name not in source_files.folder_names]
+        if is_merged:
+            _check_known(file_columns, names)
         schema = pa.schema([pa.field(name, declared_types[name]) for name in file_columns])
         return _with_folders(schema, source_files, declared_types), None
     if source.schema == "text":
-        return _with_folders(reader.read_schema(source_files.files[0]), source_files, {}), None
+        text_schema = pa.schema([pa.field(name, pa.string()) for name in names])
+        return _with_folders(text_schema, source_files, {}), None
     shapes = {name: TextShape() for name in names}
     for file in source_files.files:
         csv_file = reader.describe_csv(file)
@@ -245,6 +247,16 @@ def _find_csv_schema(
     kinds = column_types.guess_types(shapes)
     schema = pa.schema([pa.field(name, kind) for name, kind in kinds.items()])
     return _with_folders(schema, source_files, {}), column_types.describe_types(list(kinds), kinds)
+
+
+def _check_known(declared_names: list[str], names: list[str]) -> None:
+    missing = [name for name in declared_names if name not in names]
+    if missing:
+        text = (
+            f"the files have no column '{missing[0]}' of the schema: they have "
+            f"{', '.join(names[:20])}"
+        )
+        raise DatasetProblem("schema", text)
 
 
 def _check_count(names: list[str], declared_types: dict[str, pa.DataType]) -> None:

@@ -14,7 +14,7 @@ from noetl_worker.datasets.problems import DatasetProblem
 class SinkReport(Struct, frozen=True, kw_only=True):
     """What a commit has added; `is_repeated` when an earlier attempt had made it.
 
-    `added_columns` are those that a lake table was given for its rows, each with its type.
+    `added_columns` are those that were not there before its rows, each with its type.
     """
 
     path: str
@@ -88,7 +88,7 @@ def check_evolution(
 
 
 def list_new_fields(names: Container[str], schema: pa.Schema) -> list[pa.Field]:
-    """Return the columns of rows that a table of some `names` lacks; each may be null."""
+    """Return the columns of rows that are not among some `names`; each may be null."""
     may_be_null = True
     return [field.with_nullable(may_be_null) for field in schema if field.name not in names]
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from noetl_playbook.model import datasets
 from noetl_worker.datasets import commit_log
@@ -17,7 +17,8 @@ FILES_MAX = 100_000
 class SourceFiles(Struct, frozen=True, kw_only=True):
     """Files of one format; `files` have keys of the store as their paths.
 
-    `schema` is what the commit of the dataset says of the columns, in base64, if there is one.
+    `schema` is what the commit of the dataset says of the columns, in base64, if there is one; it
+    `has_grown` when some files lack some of them.
     `folder_names` are the columns that stand in the names of folders.
     """
 
@@ -25,6 +26,7 @@ class SourceFiles(Struct, frozen=True, kw_only=True):
     files: list[DataFile]
     folder_names: list[str]
     schema: str | None = None
+    has_grown: bool = False
 
     @property
     def size_bytes(self) -> int:
@@ -60,7 +62,10 @@ def find_source_files(store: OpenStore, format_: str | None) -> SourceFiles:
         raise DatasetProblem("limit", text)
     if not data_files and state is None:
         raise DatasetProblem("not_found", f"there are no files at {address.shown_path}")
-    return _build_found(store, data_files, format_, schema=None if state is None else state.schema)
+    if state is None:
+        return _build_found(store, data_files, format_, schema=None)
+    found_files = _build_found(store, data_files, format_, schema=state.schema)
+    return structs.replace(found_files, has_grown=bool(state.added_columns))
 
 
 def _is_folder(path: str) -> bool:
