@@ -30,6 +30,7 @@ from noetl_worker.spark.streams.checkpoint_objects import (
     Arrivals,
     ArrivedFile,
 )
+from noetl_worker.spark.streams.stream_rejects import build_batch_prefix
 from noetl_worker.spark.tables import file_source
 from noetl_worker.spark.tables.dataset_plans import FileInput
 from noetl_worker.spark.tables.file_source import FilePieceReader, PiecesPartition
@@ -141,14 +142,16 @@ class ArrivedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the pieces of a task."""
+        assert isinstance(partition, PiecesPartition), "Spark hands back what `partitions` gave"
         stream_input = self._stream_input
+        step, task = divmod(partition.number, _TASKS_MAX)
         file_input = FileInput(
             home=stream_input.home,
             plan=stream_input.plan,
-            rejects=stream_input.rejects,
+            rejects=build_batch_prefix(stream_input.rejects, step),
             tasks=stream_input.tasks,
         )
-        yield from FilePieceReader(file_input).read(partition)
+        yield from FilePieceReader(file_input).read(PiecesPartition(task, partition.pieces))
 
     def _read_taken(self, last: int) -> dict[str, ArrivedFile]:
         if self._taken is not None and self._taken[0] == last - 1:

@@ -23,6 +23,7 @@ from noetl_worker.spark import checked_writes, task_jobs
 from noetl_worker.spark.streams import arrived_source
 from noetl_worker.spark.streams.checkpoint_folder import CheckpointFolder
 from noetl_worker.spark.streams.stream_head import OpenCheckpoint
+from noetl_worker.spark.streams.stream_rejects import StreamRejects
 from noetl_worker.spark.tables.stream_plans import BatchName, StreamWatch
 from noetl_worker.spark.task_request import SparkRequest, SparkResult
 
@@ -45,6 +46,7 @@ class BatchWriter:
         watch: StreamWatch,
         group: str,
         frames: Mapping[str, DataFrame],
+        rejects: StreamRejects,
     ) -> None:
         assert ask.sink is not None, "the tool has described it"
         self._ask = ask
@@ -54,6 +56,7 @@ class BatchWriter:
         self._watch = watch
         self._group = group
         self._frames = frames
+        self._rejects = rejects
         self._arrivals = checkpoint.objects.open_arrivals()
         # Held while a batch is written.
         self._writing = threading.Lock()
@@ -61,8 +64,9 @@ class BatchWriter:
         done = folder.find_done_offset()
         self._step = None if done is None else arrived_source.read_step(done)
         self._waiting = 0
-        # The late rows that Spark has left out, by batch.
+        # Late rows that Spark has left out, by batch; of batches that it tells no more of, the sum.
         self._late_rows: dict[int, int] = {}
+        self._earlier_late_rows = 0
         self.totals = checkpoint.totals
         self.problem: Exception | None = None
         self.report: SinkReport | None = None
@@ -111,6 +115,7 @@ class BatchWriter:
             frame.write.format("noop").mode("overwrite").save()
         self.report, self.last_batch = report, batch
         self._add_findings(result)
+        self._rejects.take_batch(arrived_source.read_step(self._folder.read_offset(batch)))
         self.totals = structs.replace(
             self.totals,
             batches=self.totals.batches + 1,
@@ -169,7 +174,14 @@ class BatchWriter:
     @property
     def late_rows(self) -> int:
         """Return how many rows of this attempt came later than the watermark allows."""
-        return sum(self._late_rows.values())
+        return self._earlier_late_rows + sum(self._late_rows.values())
+
+    def _add_late_rows(self, recent: dict[int, int]) -> None:
+        """Take over the counts of recent batches; of those before, the sum is kept."""
+        first = min(recent, default=0)
+        for batch in [batch for batch in self._late_rows if batch < first]:
+            self._earlier_late_rows += self._late_rows.pop(batch)
+        self._late_rows |= recent
 
     def store_end(self) -> None:
         """Store that the last batch is done."""
@@ -181,7 +193,7 @@ class BatchWriter:
         if self.last_batch is None:
             return
         recent: list[Any] = running.recentProgress
-        self._late_rows |= {int(item["batchId"]): _count_late_rows(item) for item in recent}
+        self._add_late_rows({int(item["batchId"]): _count_late_rows(item) for item in recent})
         figures = recent[-1] if recent else {}
         self._watch.progress = StreamProgress(
             batch=self.last_batch,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -26,7 +26,8 @@ from noetl_worker.spark.streams.arrived_source import ArrivedSource
 from noetl_worker.spark.streams.batch_writer import BatchWriter
 from noetl_worker.spark.streams.checkpoint_folder import CheckpointFolder
 from noetl_worker.spark.streams.stream_head import OpenCheckpoint
-from noetl_worker.spark.tables import file_source, named_tables
+from noetl_worker.spark.streams.stream_rejects import StreamRejects
+from noetl_worker.spark.tables import named_tables
 from noetl_worker.spark.tables.store_access import SparkRefusal
 from noetl_worker.spark.tables.stream_plans import (
     StreamInput,
@@ -78,14 +79,25 @@ def run_stream(base: SparkSession, ask: SparkRequest, watch: StreamWatch) -> Spa
     folder = CheckpointFolder(_make_folder(session), checkpoint)
     try:
         folder.restore()
-        frame, statics = _build_frame(session, ask, plan, checkpoint)
+        rejects = StreamRejects(plan)
+        rejects.restore()
+        arriving = _build_input(session, plan, checkpoint, rejects)
+        frame, statics = _build_frame(session, ask, plan, arriving)
         _check_state(frame, plan)
         _check_groups(frame, ask)
         writer = BatchWriter(
-            ask=ask, folder=folder, watch=watch, group=group, frames=statics, checkpoint=checkpoint
+            ask=ask,
+            folder=folder,
+            watch=watch,
+            group=group,
+            frames=statics,
+            checkpoint=checkpoint,
+            rejects=rejects,
         )
         ended_by = _run_query(_Query(frame=frame, folder=folder, writer=writer), plan, watch)
-        return _build_result(frame, writer, ended_by, plan)
+        result = _build_result(frame, writer, ended_by)
+        left_out = {plan.name: rejects.found} if rejects.is_wanted else {}
+        return structs.replace(result, rejected=left_out)
     finally:
         folder.remove()
 
@@ -166,7 +178,7 @@ def _make_folder(session: SparkSession) -> Path:
 
 
 def _build_input(
-    session: SparkSession, plan: StreamPlan, checkpoint: OpenCheckpoint
+    session: SparkSession, plan: StreamPlan, checkpoint: OpenCheckpoint, rejects: StreamRejects
 ) -> StreamInput:
     return StreamInput(
         home=plan.home,
@@ -178,19 +190,19 @@ def _build_input(
             pieces=[],
         ),
         arrivals=checkpoint.objects.arrivals_prefix,
-        rejects=plan.rejects,
+        rejects=rejects.tasks_prefix,
         tasks=max(1, parallelism(session)),
         files_per_batch=plan.options.files_per_batch,
     )
 
 
 def _build_frame(
-    session: SparkSession, ask: SparkRequest, plan: StreamPlan, checkpoint: OpenCheckpoint
+    session: SparkSession, ask: SparkRequest, plan: StreamPlan, arriving: StreamInput
 ) -> tuple[DataFrame, Mapping[str, DataFrame]]:
     """Build the query over the input that arrives; return it, and the inputs that do not."""
     others = {name: item for name, item in ask.inputs.items() if name != plan.name}
     statics = _read_statics(session, others, ask)
-    source = arrived_source.encode_input(_build_input(session, plan, checkpoint))
+    source = arrived_source.encode_input(arriving)
     arrived = session.readStream.format(arrived_source.NAME).options(source=source).load()
     arrived = _set_watermark(arrived, plan)
     for name, static in {**statics, plan.name: arrived}.items():
@@ -264,20 +276,14 @@ def _check_groups(frame: DataFrame, ask: SparkRequest) -> None:
         raise SparkRefusal("validation", text)
 
 
-def _build_result(
-    frame: DataFrame, writer: BatchWriter, ended_by: str, plan: StreamPlan
-) -> SparkResult:
+def _build_result(frame: DataFrame, writer: BatchWriter, ended_by: str) -> SparkResult:
     schema = named_tables.build_arrow_schema(frame.schema)
-    rejected = {}
-    if plan.source.on_bad_row != "fail":
-        rejected = {plan.name: file_source.read_rejects(plan.home, plan.rejects)}
     return SparkResult(
         columns=schema.names,
         types=table_schema.format_schema(schema),
         written=writer.report,
         checks=list(writer.checks),
         diverted={"output": writer.diverted} if writer.diverted else {},
-        rejected=rejected,
         stream=StreamReport(
             totals=writer.totals,
             last_batch=writer.last_batch,
