@@ -506,7 +506,8 @@ async def test_a_frame_in_one_transaction_takes_effect_once_however_often_it_run
     ]
     assert await table.fetchval("select count(*) from effects") == 5
     assert await table.fetchval("select count(*) from jobs where runs = 1") == 5
-    assert await table.fetchval("select count(*) from noetl_effect") == 2
+    markers = "select count(*) from noetl_effect where execution_id = $1"
+    assert await table.fetchval(markers, EXECUTION) == 2
 
 
 async def test_a_failed_statement_undoes_itself_alone(

@@ -18,6 +18,7 @@ from noetl_worker.domain.unit_identity import UnitScope
 from noetl_worker.payloads.task_timeout import task_timeout
 from noetl_worker.sql import queries
 from noetl_worker.tools.calls.call import Call, Outcome
+from noetl_worker.tools.postgres import effect_pruning
 from noetl_worker.tools.postgres.postgres_session import PostgresSession, StaleStatement
 from noetl_worker.tools.postgres.postgres_tool import (
     BROKEN,
@@ -46,16 +47,19 @@ class FrameEffects:
     def __init__(self, session: PostgresSession, *, auth: Any, site: UnitScope) -> None:
         self._session = session
         self._auth = auth
+        self._site = site
         self._keys = (site.execution_id, str(site.frame_id))
         self._turn = asyncio.Lock()
 
     async def begin_effects(self) -> dict[str, Any] | None:
         """Open the transaction; return the outcome of a frame that took effect before.
 
-        Raises `EffectsLost`.
+        Raises `EffectsLost`, and `ToolFailure` where nobody can tell whether it did.
         """
         try:
             try:
+                if self._session.take_pruning_turn():
+                    await effect_pruning.prune_markers(self._session.connection)
                 return await self._write_marker()
             except asyncpg.UndefinedTableError:
                 await self._create_markers()
@@ -68,6 +72,7 @@ class FrameEffects:
         await connection.execute("begin")
         await connection.fetchval(_QUERIES["end_idle"], f"{_IDLE_S}s")
         if await connection.fetchval(_QUERIES["mark"], *self._keys) is not None:
+            await effect_pruning.check_not_pruned(connection, self._site)
             return None
         outcome_text = await connection.fetchval(_QUERIES["find_outcome"], *self._keys)
         await connection.execute("rollback")
@@ -162,10 +167,11 @@ class FrameEffects:
 
 
 async def create_markers(connection: "asyncpg.Connection[Any]") -> None:
-    """Make the table of markers where there is none yet."""
+    """Make the table of markers where there is none yet, and remove what is old in it."""
     # Two workers may make it at once; one of them then meets the other's.
     with contextlib.suppress(asyncpg.UniqueViolationError, asyncpg.DuplicateTableError):
         await connection.execute(_QUERIES["make_markers"])
+    await effect_pruning.prune_markers(connection)
 
 
 async def write_marker(connection: "asyncpg.Connection[Any]", execution_id: str, name: str) -> bool:
@@ -200,6 +206,7 @@ class TransferEffect:
 
     def __init__(self, connection: Any, call: Call) -> None:
         self._connection = connection
+        self._site = call.site
         self._keys = (call.site.execution_id, f"transfer/{call.idempotency_key}")
 
     async def find_outcome(self) -> dict[str, Any] | None:
@@ -208,8 +215,12 @@ class TransferEffect:
         return await find_outcome(self._connection, *self._keys)
 
     async def claim_effect(self) -> dict[str, Any] | None:
-        """Claim the effect for this transaction; return the outcome of an earlier attempt."""
+        """Claim the effect for this transaction; return the outcome of an earlier attempt.
+
+        Raises `ToolFailure` where nobody can tell whether there was one.
+        """
         if await write_marker(self._connection, *self._keys):
+            await effect_pruning.check_not_pruned(self._connection, self._site)
             return None
         earlier_outcome = await find_outcome(self._connection, *self._keys)
         return {} if earlier_outcome is None else earlier_outcome

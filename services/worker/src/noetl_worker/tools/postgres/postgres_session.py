@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _QUERIES = queries.load_queries(__package__, "postgres_session")
 _PLANS_MAX = 64
+_PRUNING_S = 3600.0
 # The server keeps a named statement's parameters of the types that they had, and converts them when
 # a column has another one since. So a statement's parameters are looked at again, this often.
 PARAMETERS_TRUSTED_S = 1.0
@@ -171,6 +172,15 @@ class PostgresSession:
         self._plan_by_text: dict[str, StatementPlan] = {}
         self._checked_s_by_text: dict[str, float] = {}
         self._is_naming = True
+        self._pruned_s: float | None = None
+
+    def take_pruning_turn(self) -> bool:
+        """Tell whether old markers are to be removed now: at first, and again after an hour."""
+        now_s = time.monotonic()
+        is_due = self._pruned_s is None or now_s - self._pruned_s >= _PRUNING_S
+        if is_due:
+            self._pruned_s = now_s
+        return is_due
 
     async def run_statement(self, text: str, values: list[Any]) -> StatementRows:
         """Execute one statement: one round trip once it is prepared.
