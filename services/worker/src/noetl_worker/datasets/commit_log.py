@@ -108,8 +108,8 @@ class CommitLog:
     ) -> DatasetState:
         """Make the files the next state of the dataset, or return the one that they have made.
 
-        `fit_columns` gives the commit the columns of the state that it follows, whoever has made
-        that state meanwhile. Raises `DatasetProblem`.
+        `fit_columns` gives the commit the columns of the state that it follows, which may have
+        come since its rows were checked. Raises `DatasetProblem`.
         """
         for _ in range(_RACES_MAX):
             before = self.read_state() or DatasetState()

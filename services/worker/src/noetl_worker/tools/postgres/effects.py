@@ -18,7 +18,7 @@ from noetl_worker.domain.unit_identity import UnitScope
 from noetl_worker.payloads.task_timeout import task_timeout
 from noetl_worker.sql import queries
 from noetl_worker.tools.calls.call import Call, Outcome
-from noetl_worker.tools.postgres import effect_pruning
+from noetl_worker.tools.postgres import old_markers
 from noetl_worker.tools.postgres.postgres_session import PostgresSession, StaleStatement
 from noetl_worker.tools.postgres.postgres_tool import (
     BROKEN,
@@ -59,7 +59,7 @@ class FrameEffects:
         try:
             try:
                 if self._session.take_pruning_turn():
-                    await effect_pruning.prune_markers(self._session.connection)
+                    await old_markers.prune_markers(self._session.connection)
                 return await self._write_marker()
             except asyncpg.UndefinedTableError:
                 await self._create_markers()
@@ -72,7 +72,7 @@ class FrameEffects:
         await connection.execute("begin")
         await connection.fetchval(_QUERIES["end_idle"], f"{_IDLE_S}s")
         if await connection.fetchval(_QUERIES["mark"], *self._keys) is not None:
-            await effect_pruning.check_not_pruned(connection, self._site)
+            await old_markers.check_not_pruned(connection, self._site)
             return None
         outcome_text = await connection.fetchval(_QUERIES["find_outcome"], *self._keys)
         await connection.execute("rollback")
@@ -171,7 +171,7 @@ async def create_markers(connection: "asyncpg.Connection[Any]") -> None:
     # Two workers may make it at once; one of them then meets the other's.
     with contextlib.suppress(asyncpg.UniqueViolationError, asyncpg.DuplicateTableError):
         await connection.execute(_QUERIES["make_markers"])
-    await effect_pruning.prune_markers(connection)
+    await old_markers.prune_markers(connection)
 
 
 async def write_marker(connection: "asyncpg.Connection[Any]", execution_id: str, name: str) -> bool:
@@ -220,7 +220,7 @@ class TransferEffect:
         Raises `ToolFailure` where nobody can tell whether there was one.
         """
         if await write_marker(self._connection, *self._keys):
-            await effect_pruning.check_not_pruned(self._connection, self._site)
+            await old_markers.check_not_pruned(self._connection, self._site)
             return None
         earlier_outcome = await find_outcome(self._connection, *self._keys)
         return {} if earlier_outcome is None else earlier_outcome

@@ -21,7 +21,7 @@ from noetl_worker.tools.postgres.transactions import hold_transaction
 if TYPE_CHECKING:
     Connection = asyncpg.Connection[Any]
 
-_QUERIES = queries.load_queries(__package__, "effect_pruning")
+_QUERIES = queries.load_queries(__package__, "old_markers")
 # Longer than attempts live: a lease ends after minutes, and what waits has committed or not begun.
 KEPT = timedelta(days=90)
 # The clocks of a database and a planner differ by less.

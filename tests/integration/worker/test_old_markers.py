@@ -15,7 +15,7 @@ from noetl_contracts.ids import ExecutionId
 from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.domain.unit_identity import UnitScope
 from noetl_worker.tools.calls.call import Outcome
-from noetl_worker.tools.postgres import effect_pruning
+from noetl_worker.tools.postgres import old_markers
 from noetl_worker.tools.postgres.effects import open_effects
 
 TARGET = {
@@ -26,7 +26,7 @@ TARGET = {
     "mode": "upsert",
     "set": {"total": "target.total + source.total"},
 }
-OLD = effect_pruning.KEPT + timedelta(days=1)
+OLD = old_markers.KEPT + timedelta(days=1)
 # It began before everything that a test makes old.
 ANCIENT = ExecutionId(identity.build_first_identity(datetime(2024, 2, 1, tzinfo=UTC)))
 YOUNG = ExecutionId(identity.build_first_identity(datetime.now(UTC)))
@@ -142,7 +142,7 @@ async def test_the_latest_batch_of_a_stream_stays(worker: Bench, db: Any) -> Non
             timedelta(days=days),
         )
     await make_old(db)
-    await effect_pruning.prune_markers(db)
+    await old_markers.prune_markers(db)
     rows = await db.fetch("select frame_id from noetl_effect where execution_id like 'stream/%'")
     assert [row["frame_id"] for row in rows] == ["batch/200"]
 
