@@ -11,7 +11,6 @@ import asyncpg
 import psutil
 import pytest
 from tests.e2e.command_line import TARGET, CommandLine
-from tests.support.java import BRIEF
 from tests.support.parity import assert_parity
 from tests.support.polling import eventually
 from tests.support.servers import wait_until
@@ -116,9 +115,7 @@ def spark_stack(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> I
         *("--set", "WORKER_SPARK_MEMORY_BYTES=536870912"),
         *("--set", "WORKER_SPARK_CONF=spark.executor.memory=512m"),
     )
-    with running_stack(
-        tmp_path_factory.mktemp("spark-stack") / "stack", *options, environ=BRIEF
-    ) as running:
+    with running_stack(tmp_path_factory.mktemp("spark-stack") / "stack", *options) as running:
         pid = running.pid("worker-1")
         assert pid is not None
         own = psutil.Process(pid).environ()

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import msgspec
 from tests.support.asking import http, owner_auth, read_owner_headers
+from tests.support.java import BRIEF
 from tests.support.servers import wait_until
 
 from noetl_cli.stack.processes.loopback import LOOPBACK
@@ -39,7 +40,7 @@ class Stack:
             capture_output=True,
             text=True,
             timeout=PATIENCE_S,
-            env={"PATH": os.defpath, "HOME": str(self.folder.parent), **environ},
+            env={"PATH": os.defpath, "HOME": str(self.folder.parent), **BRIEF, **environ},
         )
         assert done.returncode == code, done.stdout + done.stderr
         assert "Traceback" not in done.stderr, done.stderr

@@ -11,23 +11,120 @@ from typing import Any
 import psutil
 import pytest
 import pytest_asyncio
+from msgspec import Struct, structs
 from tests.support.polling import eventually
-from tests.support.sparking import answered, spark_bench, spark_call, stored, trusting
-from tests.support.working import Bench
+from tests.support.sparking import answered, spark_bench, spark_call, stored
+from tests.support.task_logs import chunks_of, lines_of
+from tests.support.working import EXECUTION, ORGANIZATION, TENANT, Bench, command_of
 
+from noetl_contracts import codec
+from noetl_contracts.commands.task_metrics import SparkProgress
 from noetl_contracts.errors import ErrorObject
 from noetl_worker.tools.spark.code_process import CodeProcesses
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
+TASKS = 6
+SLOW = f"""\
+import time
+
+def slow(number):
+    time.sleep(1.5)
+    return number
+
+def main(spark, inputs):
+    return {{"sum": spark.sparkContext.parallelize(range({TASKS}), {TASKS}).map(slow).sum()}}
+"""
+LOGGING = """\
+import logging
+
+def main(spark, inputs):
+    from pyspark.sql import functions as sf
+
+    print("driver begins")
+    logging.getLogger("shop").warning("careful")
+
+    @sf.udf("long")
+    def double(number):
+        print(f"doubling {number}")
+        logging.getLogger("shop").error("of %s", number)
+        return number * 2
+
+    return spark.range(3).select(double("id").alias("twice"))
+"""
+SOURCE_AND_TABLE_FUNCTION = """\
+def main(spark, inputs):
+    from pyspark.sql import functions as sf
+    from pyspark.sql.datasource import DataSource, DataSourceReader
+
+    class Reader(DataSourceReader):
+        def read(self, partition):
+            print("reading")
+            yield (7,)
+
+    class Numbers(DataSource):
+        @classmethod
+        def name(cls):
+            return "numbers"
+
+        def schema(self):
+            return "n int"
+
+        def reader(self, schema):
+            return Reader()
+
+    @sf.udtf(returnType="n int")
+    class Twice:
+        def eval(self, number: int):
+            print(f"twice {number}")
+            yield number,
+            yield number,
+
+    spark.dataSource.register(Numbers)
+    read = spark.read.format("numbers").load()
+    return {"read": read, "made": Twice(sf.lit(3)), "plain": spark.range(2)}
+"""
+FAILING = "def main(spark, inputs):\n    print('so far')\n    raise ValueError('no')\n"
+
+
+class Started(Struct, frozen=True, kw_only=True):
+    """A worker whose session has started, what its first task gave, and how far it was told."""
+
+    worker: Bench
+    sums: Any
+    first_progress: list[SparkProgress]
+    later_progress: list[SparkProgress]
+
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def worker(
+async def started(
     tmp_path_factory: pytest.TempPathFactory, earlier_processes: list[CodeProcesses]
-) -> AsyncIterator[Bench]:
+) -> AsyncIterator[Started]:
+    """The file's worker: its first task waits for the session, the second finds it."""
     folder = tmp_path_factory.mktemp("code")
-    async with spark_bench(folder, spark_master="local[2]") as found:
-        yield trusting(found)
+    first_progress: list[SparkProgress] = []
+    later_progress: list[SparkProgress] = []
+
+    async def tell_first(progress: SparkProgress) -> None:
+        first_progress.append(progress)
+
+    async def tell_later(progress: SparkProgress) -> None:
+        later_progress.append(progress)
+
+    async with spark_bench(folder, spark_master="local[2]", spark_code_allowed=True) as found:
+        first = structs.replace(spark_call(code=SLOW), tell_progress=tell_first)
+        later = structs.replace(spark_call(sql="SELECT 1 AS one"), tell_progress=tell_later)
+        sums = await answered(found, first)
+        await answered(found, later)
+        yield Started(
+            worker=found, sums=sums, first_progress=first_progress, later_progress=later_progress
+        )
+
+
+@pytest.fixture(scope="module")
+def worker(started: Started) -> Bench:
+    """The worker of every test of this file."""
+    return started.worker
 
 
 @pytest.fixture(scope="module")
@@ -262,3 +359,51 @@ def main(spark, inputs):
     assert "partition 2, row (int '99', str 'xxx@xxxxxxx.xxx')" in error.message
     assert error.details is not None
     assert error.details["line_text"] == "return 10 // (number - 70)"
+
+
+async def texts_of(worker: Bench, code: str, **more: Any) -> list[tuple[str, str, str]]:
+    before = await logged(worker)
+    tool = {"kind": "spark", "code": code, "timeout": 240, **more}
+    await worker.run(command_of(f"\n  - {{step: s, tool: {codec.encode_text(tool)}}}\n"))
+    return (await logged(worker))[len(before) :]
+
+
+async def logged(worker: Bench) -> list[tuple[str, str, str]]:
+    chunks = await chunks_of(
+        worker.payloads, EXECUTION, tenant_id=TENANT, organization_id=ORGANIZATION
+    )
+    return [(line.stream, line.level, line.text) for line in lines_of(chunks)]
+
+
+async def test_lines_of_the_driver_and_of_executors_are_in_the_log(worker: Bench) -> None:
+    driver = [("stdout", "", "driver begins"), ("logging", "warning", "shop: careful")]
+    silent = {"session": {"conf": {"spark.sql.pyspark.worker.logging.enabled": False}}}
+    assert await texts_of(worker, LOGGING, **silent) == driver
+    found = await texts_of(worker, LOGGING)
+    assert found[:2] == driver
+    assert sorted(found[2:]) == sorted(
+        [
+            *(("stdout", "", f"doubling {number}") for number in range(3)),
+            *(("logging", "error", f"shop: of {number}") for number in range(3)),
+        ]
+    )
+    assert sorted(await texts_of(worker, SOURCE_AND_TABLE_FUNCTION)) == [
+        ("stdout", "", "reading"),
+        ("stdout", "", "twice 3"),
+    ]
+    assert await texts_of(worker, FAILING) == [("stdout", "", "so far")]
+
+
+async def test_session_start_and_tasks_are_told_while_they_run(started: Started) -> None:
+    assert started.sums == {"sum": sum(range(TASKS))}
+    phases = [item.phase for item in started.first_progress]
+    assert phases == sorted(phases, key=["session", "queue", "job"].index)
+    assert phases[0] == "session"
+    stages = [stage for item in started.first_progress for stage in item.stages]
+    assert {stage.tasks for stage in stages} == {TASKS}
+    done = [stage.tasks_done for stage in stages]
+    assert done == sorted(done)
+    assert any(0 < count < TASKS for count in done)
+    assert max(item.jobs for item in started.first_progress) == 1
+    # The session is there: its start is told once.
+    assert {item.phase for item in started.later_progress} <= {"job"}
