@@ -157,6 +157,16 @@ async def test_a_repeated_attempt_writes_once_and_modes_hold(
     )
     assert wider.error is not None
     assert "column 'more' is absent there" in wider.error.message
+    evolving = {**sink, "expect": {"schema": {"columns": "id BIGINT", "drift": "evolve"}}}
+    # Spark takes a literal for never null, and the rows that are there have none.
+    grown = await answered(
+        worker, sink_call(evolving, key="g", sql="SELECT id, 'x' AS more FROM r", inputs=rows)
+    )
+    assert grown["written"]["added_columns"] == ["more STRING"]
+    counts = "SELECT count(*) AS n, count_if(more IS NULL) AS without FROM o"
+    place = {"path": sink["path"], "auth": "lake"}
+    whole = await answered(worker, spark_call(sql=counts, inputs={"o": place}))
+    assert whole["rows"] == [{"n": 4, "without": 2}]
 
 
 async def test_rows_that_do_not_fit_are_told_beside_the_result(
