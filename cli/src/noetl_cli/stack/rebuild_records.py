@@ -53,7 +53,7 @@ async def list_owners(
     ):
         owners[place] = None
     if target.shard is None:
-        # Rows without a history, of whatever owner, are removed.
+        # Rows without a history, of any owner, are removed.
         for execution_id in await models.list_executions_ahead(executions_max=ORPHANS_MAX):
             for row in await models.list_rows("execution", execution_id):
                 owners[_build_owner(row["tenant_id"], row["organization_id"])] = None

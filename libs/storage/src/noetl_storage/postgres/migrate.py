@@ -65,7 +65,7 @@ async def apply_migrations(database: Database) -> list[str]:
 
 
 async def has_schema(database: Database) -> bool:
-    """Tell whether a database was migrated before, by whatever release."""
+    """Tell whether a database was migrated before, by any release."""
     return bool(await database.get_value(_QUERIES["exists"]))
 
 
