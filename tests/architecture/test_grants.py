@@ -216,7 +216,13 @@ CALLS = {
         "shard_of",
         "submit_request",
     },
-    "noetl_projector": {"lead_role", "register_instance", "shard_of"},
+    "noetl_projector": {
+        "append_administration",
+        "lead_role",
+        "lock_administration_head",
+        "register_instance",
+        "shard_of",
+    },
     "noetl_outbox": {
         "claim_outbox",
         "lead_role",
@@ -241,12 +247,14 @@ CALLS = {
     },
     "noetl_archivist": {
         "advance_archive",
+        "append_administration",
         "compact",
         "is_held",
         "lead_role",
         "leave_out",
         "list_due",
         "list_places",
+        "lock_administration_head",
         "month_of",
         "plan_archive",
     },
@@ -495,6 +503,26 @@ async def test_no_role_changes_history(
     try:
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize("role", ["noetl_projector", "noetl_archivist"])
+async def test_who_records_upkeep_records_nothing_else(
+    owner: Database, schema: str, role: str
+) -> None:
+    connection = await asyncpg.connect(schema)
+    append = (
+        "select noetl.append_administration("
+        "'t', 'o', $1, $2, $3, now(), $4, '', 'done', '{}', '{}')"
+    )
+    try:
+        await connection.execute(f"set session authorization {role}")
+        await connection.fetch("select * from noetl.lock_administration_head('t', 'o')")
+        await connection.execute(append, 1, "", "first", "projection.rebuilt")
+        for action in ("role.granted", "tenant.erased", "retention.changed", "projection"):
+            with pytest.raises(asyncpg.InsufficientPrivilegeError, match="may not record"):
+                await connection.execute(append, 2, "first", "second", action)
     finally:
         await connection.close()
 

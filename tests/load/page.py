@@ -8,6 +8,7 @@ import msgspec
 from tests.load import page_console, page_soak
 from tests.load.plots import DRAWING, draw
 from tests.load.telling import counts, on, table
+from tests.load.tenants import WORKERS
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 JSON_FILE = BENCHMARKS / "load.json"
@@ -132,6 +133,8 @@ executions drawn by lot; lists are followed to their end, also filtered down to 
 
 
 PARTS = ("p50", "p95")
+# A worker runs so many commands at once, `commands_max` of its settings.
+PLACES = 64
 
 
 def _tenants(one: dict[str, Any]) -> str:
@@ -151,6 +154,7 @@ def _tenants(one: dict[str, Any]) -> str:
     parts = [f"{part} {when}" for when in ("alone", "beside") for part in PARTS]
     head = ("the quiet tenant, ms", *parts, *(f"{part} ratio" for part in PARTS), "load")
     refused = one["bounded"]["flood_refused_meanwhile"] if "bounded" in one else 0
+    bounded_commands = one.get("running_max", 0) * one["items"]
     return f"""## Two tenants, one of which floods
 
 One tenant asks for {one["flood"]:,} executions of {
@@ -167,7 +171,14 @@ Goal: a p95 ratio below 1.5. Of the flood {one["together"]["flood_open_at_the_en
 quiet tenant's last had ended; all of it completed with the right sums.{
         f" Under the quota {refused:,} requests were refused meanwhile (429)." if refused else ""
     }
-"""
+{
+        f'''
+Workers keep no place free for a waiting tenant: under the quota the flood has at most {bounded_commands} commands
+in the {WORKERS * PLACES} places of {WORKERS} workers, so one is always free, and the ratio is no better.
+'''
+        if bounded_commands
+        else ""
+    }"""
 
 
 def _show_load(way: dict[str, Any], machine: dict[str, Any]) -> str:

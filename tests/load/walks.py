@@ -81,7 +81,8 @@ def _of_place(path: str, params: Params | None = None, more: Any = None) -> Walk
 
     def walk(contents: StackContents, count: int) -> Iterator[Ask]:
         for item in contents.some(count):
-            place = {**contents.tenant, "execution_id": item, **(params or {})}
+            named = {"execution_id": item} if path.startswith("/api/replay/") else {}
+            place = {**contents.tenant, **named, **(params or {})}
             yield Ask(path=path.format(execution_id=item), params=place, more=more)
 
     return walk

@@ -160,7 +160,9 @@ async def test_a_restored_ledger_stops_the_process_until_it_is_rebuilt(
     assert process.returncode == 1
     assert "error: the ledger went backwards" in output.decode()
     assert "Traceback" not in output.decode()
-    rebuild = ["noetl", "projection", "rebuild", "--all", "--postgres", database]
+    # As the projector, which may record its own rebuilds.
+    as_projector = f"{database}?role=noetl_projector"
+    rebuild = ["noetl", "projection", "rebuild", "--all", "--postgres", as_projector]
     place = ["--tenant", TENANT, "--organization", ORGANIZATION]
     monkeypatch.setattr(sys, "argv", [*rebuild, *place])
     with pytest.raises(SystemExit) as ended:

@@ -1,6 +1,7 @@
 """`noetl payloads` against a real ledger and a folder of payloads."""
 
 import asyncio
+import getpass
 import os
 from base64 import b64encode
 from collections.abc import Iterator
@@ -70,6 +71,15 @@ class World(Struct):
 
         return asyncio.run(read())
 
+    def list_records(self, what: str) -> list[AdministrationRecord]:
+        async def list_records() -> list[AdministrationRecord]:
+            async with open_database(self.dsn, must_be_durable=False) as database:
+                return await PostgresAdministrationLog(database).list_latest_records(
+                    RecordFilter(what=what), **PLACE, records_max=99
+                )
+
+        return asyncio.run(list_records())
+
 
 @pytest.fixture(scope="module")
 def dsn(postgres: PostgresServer) -> Iterator[str]:
@@ -95,13 +105,18 @@ def test_a_dry_run_says_what_a_run_then_does(world: World) -> None:
     for file in world.folder.rglob("*"):
         os.utime(file, (0, 0))
 
+    before = len(world.list_records("payloads"))
     (planned,) = world.run("gc", "--dry-run")
+    assert len(world.list_records("payloads")) == before, "a dry run changes nothing"
     assert (planned["garbage"], planned["garbage_bytes"], planned["shelved"]) == (1, 15, 0)
     assert planned["held_since"] is not None
     assert world.read(ref) == b"nobody wants it"
 
     (done,) = world.run("gc", "--ttl", "1h")
     assert (done["garbage"], done["shelved"], done["purged"]) == (1, 1, 0)
+    begun, ended = world.list_records("payloads")[before:]
+    assert (begun.action, ended.action) == ("payloads.collection_begun", "payloads.collected")
+    assert ended.details["shelved"] == 1
     assert world.read(ref) == b"nobody wants it"
     for file in world.folder.rglob("*"):
         os.utime(file, (0, 0))
@@ -135,7 +150,12 @@ def test_turned_keys_open_what_older_keys_have_sealed(world: World, tmp_path: Pa
     keys = tmp_path / "keys"
     keys.write_text(f"# newest first\n{NEW}\n{OLD}\n")
 
+    before = len(world.list_records("payloads"))
     assert world.run("rotate", "--keys", str(keys))["sealed"] == 2
+    begun, ended = world.list_records("payloads")[before:]
+    assert (begun.action, ended.action) == ("payloads.rotation_begun", "payloads.rotated")
+    assert ended.details == {"sealed": 2, "unchanged": 0, "destroyed": []}
+    assert ended.actor.id == getpass.getuser()
     again = world.run("rotate", "--keys", str(keys))
 
     assert (again["sealed"], again["unchanged"]) == (0, 2)
@@ -179,8 +199,11 @@ def test_keys_move_to_who_holds_them_from_now_on(
 )
 def test_what_cannot_be_done_is_said(world: World, words: list[str], said: str) -> None:
     world.put(b"x")
+    before = len(world.list_records("payloads"))
     with pytest.raises(CliError, match=said):
         world.run(*words)
+    actions = [record.action for record in world.list_records("payloads")[before:]]
+    assert actions in ([], ["payloads.rotation_begun"]), "what failed has no end"
 
 
 def test_an_erased_tenant_has_a_certificate_and_no_payloads(
@@ -208,13 +231,7 @@ def test_an_erased_tenant_has_a_certificate_and_no_payloads(
     with pytest.raises(PayloadKeyUnknown, match="erased"):
         world.read(ref, key=key)
 
-    async def list_records() -> list[AdministrationRecord]:
-        async with open_database(world.dsn, must_be_durable=False) as database:
-            return await PostgresAdministrationLog(database).list_latest_records(
-                RecordFilter(what="tenant"), **PLACE, records_max=9
-            )
-
-    (record,) = asyncio.run(list_records())
+    (record,) = world.list_records("tenant")
     assert (record.version, record.checksum) == (
         written["record_version"],
         written["record_checksum"],

@@ -37,6 +37,7 @@ from typer.testing import CliRunner
 
 from noetl_cli.__main__ import app
 from noetl_contracts import codec
+from noetl_contracts.identity.administration import RecordFilter
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger import stored_event
 from noetl_storage.archive import parquet
@@ -56,6 +57,7 @@ from noetl_storage.postgres.ledger.retention import (
     PostgresHolds,
     PostgresRetention,
 )
+from noetl_storage.postgres.registry.administration import PostgresAdministrationLog
 
 PLACE: dict[str, Any] = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
 _COUNT = "select count(*) from noetl.event where execution_id = any($1::bigint[])"
@@ -421,6 +423,18 @@ async def test_a_dry_run_says_what_a_run_then_does(world: World) -> None:
     assert await world.count() == 0
     # What was projected can be projected anew from the archive.
     rebuilt = await asyncio.to_thread(typed, world, "projection", "rebuild", world.executions[1])
+    records = await PostgresAdministrationLog(world.database).list_latest_records(
+        RecordFilter(), **PLACE, records_max=4
+    )
+    assert [record.action for record in records] == [
+        "retention.run_begun",
+        "retention.run_ended",
+        "projection.rebuild_begun",
+        "projection.rebuilt",
+    ]
+    assert records[1].details == {"histories": 4, "events": events}
+    assert records[2].target == f"execution {world.executions[1]}"
+    assert records[3].details == {"rebuilt": 1, "differed": 0, "orphans": 0}
     assert rebuilt[0]["version"] == len(world.histories[1].envelopes)
     assert rebuilt[0]["differences"] == 0
     await world.stores.projections.clear_execution(world.executions[0])

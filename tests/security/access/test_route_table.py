@@ -51,15 +51,18 @@ REFUSALS = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
 ROLES = [str(role) for role in Role]
 
 
-def list_routes() -> Iterator[tuple[str, str]]:
-    """Every method of every route, as the framework has them."""
+def list_routes() -> Iterator[tuple[str, str, frozenset[str]]]:
+    """Every method of every route, as the framework has them, with its query parameters."""
     for route in create_app(ApiWorld().services()).routes:
         assert isinstance(route, HTTPRoute), "only HTTP is spoken here"
         for method in sorted(route.methods - {"OPTIONS"}):
-            yield method, route.path_format
+            _, model = route.route_handler_map[method]
+            names = frozenset(item.field_alias for item in model.expected_query_params)
+            yield method, route.path_format, names
 
 
-ROUTES = sorted(list_routes())
+QUERY_NAMES = {(method, path): names for method, path, names in list_routes()}
+ROUTES = sorted(QUERY_NAMES)
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,8 @@ async def ask(
     async with open_client(guarded.app, guarded.callers[caller]) as client:
         if method in {"GET", "DELETE"}:
             query = {"tenant_id": "acme", "organization_id": "west", "execution_id": execution_id}
-            return await client.request(method, path.format(**values), params=query)
+            params = {name: query[name] for name in query.keys() & QUERY_NAMES[method, path]}
+            return await client.request(method, path.format(**values), params=params)
         return await client.request(method, path.format(**values), json={})
 
 

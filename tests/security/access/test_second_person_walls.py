@@ -241,15 +241,11 @@ async def test_nobody_names_who_asked_but_the_proof(tmp_path: Path) -> None:
         for name in ("requested_by", "actor", "by", "who", "on_behalf_of"):
             body = {"path": "demo/x", name: "root"}
             assert (await shop.ask(ada, "POST", "/api/execute", json=body)).status_code == 400
-        hold = {
-            "tenant_id": DEFAULT[0],
-            "organization_id": DEFAULT[1],
-            "reason": "r",
-            "who": "root",
-        }
+        place = {"tenant_id": DEFAULT[0], "organization_id": DEFAULT[1]}
+        hold = {**place, "reason": "r", "who": "root"}
         admin = await shop.person("admin", "eve")
         await shop.ask(admin, "POST", "/api/retention/holds", json=hold)
-        listed = await shop.ask(admin, "GET", "/api/retention/holds", params=hold)
+        listed = await shop.ask(admin, "GET", "/api/retention/holds", params=place)
         assert "eve" in str(listed.json()["holds"])
         assert "root" not in str(listed.json()["holds"])
 

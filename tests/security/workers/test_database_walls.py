@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
@@ -25,6 +26,7 @@ from noetl_contracts.identity.administration import RecordFilter
 from noetl_contracts.identity.role_bindings import RoleBinding, SubjectKind
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_storage.ports.errors import StorageMisconfigured
+from noetl_storage.postgres import migrate
 from noetl_storage.postgres.database import open_database
 from noetl_storage.postgres.registry.administration import PostgresAdministrationLog
 from noetl_storage.postgres.registry.identities import PostgresIdentities
@@ -463,6 +465,31 @@ async def test_whoever_makes_and_drops_a_reader_is_recorded(
         ("reader.created", tenant, "owner"),
         ("reader.dropped", tenant, "owner"),
     ]
+
+
+async def test_whoever_makes_a_tenants_database_is_recorded_in_it(postgres: PostgresServer) -> None:
+    tenant = TenantId("walls-recorded")
+    admin_dsn, path = postgres.admin_dsn("walls_recorded"), os.environ["PATH"]
+    for is_new in (True, False):
+        address_by_role = await asyncio.to_thread(
+            tenant_readers.make_own_database, admin_dsn, tenant, path=path
+        )
+        async with open_database(address_by_role["noetl_planner"], must_be_durable=False) as opened:
+            await migrate.verify_schema(opened)
+            records = await PostgresAdministrationLog(opened).list_records(
+                RecordFilter(what="database"),
+                tenant_id=tenant,
+                organization_id=OrganizationId("default"),
+                after_version=0,
+                records_max=10,
+            )
+        assert [record.action for record in records] == ["database.created"] * (2 - is_new)
+        assert (records[-1].target, str(records[-1].actor.kind)) == ("walls_recorded", "owner")
+        assert records[-1].details["is_new"] is is_new
+        words = str(records[-1])
+        assert not any(
+            str(urlsplit(address).password) in words for address in address_by_role.values()
+        )
 
 
 async def test_only_the_owner_makes_readers(ledger: Ledger) -> None:

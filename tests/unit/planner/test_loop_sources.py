@@ -83,10 +83,22 @@ def test_null_is_empty_with_a_note_that_counts_as_a_warning() -> None:
     assert harness.types()[-1] == "playbook.completed"
 
 
+@pytest.mark.parametrize("spec", ["{mode: parallel}", "{mode: chunked}", "{mode: fanout}"])
+def test_no_number_of_items_is_below_zero(spec: str) -> None:
+    harness = started("{{ workload.given }}", spec, given=-5)
+    error = harness.events("playbook.failed")[0].error
+    assert (error.kind, error.step) == ("loop_source", "each")
+    assert "the negative number -5 is not a collection" in error.message
+    assert harness.events("loop.started") == []
+    assert started("{{ workload.given }}", spec, given=0).types()[-1] == "playbook.completed"
+
+
 @pytest.mark.parametrize(
     ("source", "given"),
     [
         ("{{ workload.nothing }}", 1),
+        ("-5", 1),
+        ("true", 1),
         ("{{ workload.given }}", 1.5),
         ("{{ workload.given }}", True),
         ("{{ workload.given }}", "text"),

@@ -121,7 +121,10 @@ def test_pages_have_an_address_in_the_api(page: str, address: str | None) -> Non
 @pytest.mark.parametrize(
     ("page", "query", "address"),
     [
-        ("runs/72", "as_of=30&step=a%26b", "/api/executions/72/moment?version=30&step=a%26b"),
+        # The panel of a step is the page's own; the answer has every step.
+        ("runs/72", "as_of=30&step=a%26b", "/api/executions/72/moment?version=30"),
+        ("runs/72/payloads", "step=a", "/api/result/72/list"),
+        ("runs/72/logs", "step=a%26b", "/api/executions/72/logs?step=a%26b"),
         ("runs/72/context", "as_of=30", "/api/executions/72/moment?version=30"),
         ("runs/72/events", "find=step+a", "/api/executions/72/events?text=step+a"),
         ("runs/72/logs", "find=", "/api/executions/72/logs?text="),

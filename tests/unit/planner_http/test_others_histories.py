@@ -52,12 +52,17 @@ async def ask(
     tenant_id, organization_id = place
     named = {"tenant_id": tenant_id, "organization_id": organization_id}
     body = {**named, "reason": "case 7", "who": "ann", "execution_id": execution_id}
+    params: dict[str, str] = {}
+    if path.startswith(("/api/replay", "/api/audit")):
+        params = named
+    if path.startswith("/api/replay"):
+        params = {**named, "execution_id": execution_id}
     services = world.services(**named, **rest)
     async with AsyncTestClient(create_app(services)) as api:
         return await api.request(
             method,
             path.format(execution_id),
-            params={**named, "execution_id": execution_id} if method == "GET" else None,
+            params=params,
             json=body if path.endswith("holds") else None,
         )
 

@@ -51,6 +51,7 @@ def test_joins_cycles_and_unreachable_steps_are_marked() -> None:
     [
         ("[1, 2, 3]", "", None, 3),
         ("7", "", None, 7),
+        ("-7", "", None, None),
         ("{a: 1, b: 2}", "", None, 2),
         ("'{{ [1, now(), 3] }}'", "", None, 3),
         ("'{{ workload.ids }}'", "workload: {ids: [1, 2]}\n", None, 2),

@@ -1,23 +1,18 @@
 """The erasure of a tenant's payloads, with a certificate in its history of administration."""
 
-import getpass
 from datetime import datetime
 
 from msgspec import Struct, structs
 
 from noetl_chassis.clock import SystemClock
 from noetl_cli.errors import CliError, ExitCode
+from noetl_cli.stack import administered_work
 from noetl_contracts import codec
-from noetl_contracts.identity.actors import Actor, ActorKind, Via
-from noetl_contracts.identity.administration import NewRecord
 from noetl_storage.payloads import key_turns
 from noetl_storage.payloads.payload_store import PayloadStore
 from noetl_storage.ports.payload_ports import Owner
 from noetl_storage.postgres.database import Database
 from noetl_storage.postgres.ledger.payload_references import PostgresPayloadReferences
-from noetl_storage.postgres.registry.administration import PostgresAdministrationLog
-
-ACTION = "tenant.erased"
 
 
 class Certificate(Struct, frozen=True, kw_only=True):
@@ -50,7 +45,7 @@ async def erase_tenant(
             "--keep-histories.",
             exit_code=ExitCode.USAGE,
         )
-    now, user = SystemClock().now(), getpass.getuser()
+    now, user = SystemClock().now(), administered_work.get_login_name()
     erasure = await key_turns.erase_owner(payloads, owner, now=now)
     certificate = Certificate(
         tenant_id=owner.tenant_id,
@@ -61,16 +56,13 @@ async def erase_tenant(
         objects=erasure.objects,
         has_histories=has_histories,
     )
-    record = await PostgresAdministrationLog(database).append_record(
-        NewRecord(
-            tenant_id=owner.tenant_id,
-            organization_id=owner.organization_id,
-            event_time=now,
-            action=ACTION,
-            target=f"{owner.tenant_id}/{owner.organization_id}",
-            actor=Actor(kind=ActorKind.OWNER, id=user, name=user, via=Via.CLI),
-            details=codec.to_builtins(certificate),
-        )
+    record = await administered_work.append_own_record(
+        database,
+        administered_work.TENANT_ERASED,
+        f"{owner.tenant_id}/{owner.organization_id}",
+        owner=owner,
+        details=codec.to_builtins(certificate),
+        at=now,
     )
     return structs.replace(
         certificate, record_version=record.version, record_checksum=record.checksum

@@ -1,20 +1,19 @@
 """The database's readers of a tenant, and a tenant's own database with its roles."""
 
 import asyncio
-import getpass
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from noetl_chassis.clock import SystemClock
 from noetl_cli.errors import StackError
+from noetl_cli.stack import administered_work
 from noetl_cli.stack.servers import roles
 from noetl_cli.stack.stores import CONNECT_S
 from noetl_cli.stack.supervision.service_addresses import ORGANIZATION
 from noetl_contracts.errors import NoetlError
-from noetl_contracts.identity.actors import Actor, ActorKind, Via
-from noetl_contracts.identity.administration import NewRecord
 from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_storage.ports.payload_ports import Owner
+from noetl_storage.postgres import migrate
 from noetl_storage.postgres.database import Database, open_database
 from noetl_storage.postgres.registry.administration import PostgresAdministrationLog
 from noetl_storage.postgres.registry.identities import PostgresIdentities
@@ -22,8 +21,6 @@ from noetl_storage.postgres.tenant_roles import PostgresTenantRoles
 
 CONNECTIONS_DEFAULT = 5
 _PASSWORD_BYTES = 24
-# Actions of the administration log.
-CREATED, DROPPED = "reader.created", "reader.dropped"
 T = TypeVar("T")
 
 
@@ -37,7 +34,8 @@ def make_reader(
             role = await PostgresTenantRoles(database).create_role(
                 tenant_id, password, connections_max=connections_max
             )
-            await _record_change(database, CREATED, tenant_id, {"connections": connections_max})
+            details = {"connections": connections_max}
+            await _record_change(database, administered_work.READER_CREATED, tenant_id, details)
         return role
 
     role = _ask_database(dsn, make_role)
@@ -46,7 +44,10 @@ def make_reader(
 
 
 def make_own_database(admin_dsn: str, tenant_id: str, *, path: str) -> dict[str, str]:
-    """Make a tenant's database; return its address for each service's role."""
+    """Make a tenant's database with its tables; return its address for each service's role.
+
+    The record that the roles got passwords stands in the database itself.
+    """
     database = roles.get_database_name(admin_dsn)
     password_by_role = {role: secrets.token_hex(_PASSWORD_BYTES) for role in roles.ROLES}
     roles.create_own_database(
@@ -57,13 +58,30 @@ def make_own_database(admin_dsn: str, tenant_id: str, *, path: str) -> dict[str,
         path=path,
     )
     suffix = roles.build_role_suffix(tenant_id)
-    return {
+    address_by_role = {
         role: roles.build_role_dsn(
             admin_dsn, role=f"{role}{suffix}", password=password, database=database
         )
         for role, password in password_by_role.items()
         if role != roles.TARGET_ROLE
     }
+
+    async def record_database(opened: Database) -> None:
+        is_new = not await migrate.has_schema(opened)
+        if is_new:
+            await migrate.apply_migrations(opened)
+        await administered_work.append_own_record(
+            opened,
+            administered_work.DATABASE_CREATED,
+            database,
+            owner=Owner(
+                tenant_id=TenantId(tenant_id), organization_id=OrganizationId(ORGANIZATION)
+            ),
+            details={"is_new": is_new, "roles": list(address_by_role)},
+        )
+
+    _ask_database(address_by_role[roles.OWNER_ROLE], record_database)
+    return address_by_role
 
 
 def drop_reader(dsn: str, tenant_id: str) -> bool:
@@ -73,7 +91,7 @@ def drop_reader(dsn: str, tenant_id: str) -> bool:
         async with PostgresAdministrationLog(database).open_change():
             was_there = await PostgresTenantRoles(database).drop_role(tenant_id)
             if was_there:
-                await _record_change(database, DROPPED, tenant_id, {})
+                await _record_change(database, administered_work.READER_DROPPED, tenant_id, {})
         return was_there
 
     return _ask_database(dsn, drop_role)
@@ -85,17 +103,9 @@ async def _record_change(
     """Record it where the tenant's people look, or for the installation while it has none."""
     is_kept = await PostgresIdentities(database).has_tenant(TenantId(tenant_id))
     place = tenant_id if is_kept else await PostgresTenantRoles(database).find_own_tenant()
-    user = getpass.getuser()
-    await PostgresAdministrationLog(database).append_record(
-        NewRecord(
-            tenant_id=TenantId(place),
-            organization_id=OrganizationId(ORGANIZATION),
-            event_time=SystemClock().now(),
-            action=action,
-            target=tenant_id,
-            actor=Actor(kind=ActorKind.OWNER, id=user, name=user, via=Via.CLI),
-            details=details,
-        )
+    owner = Owner(tenant_id=TenantId(place), organization_id=OrganizationId(ORGANIZATION))
+    await administered_work.append_own_record(
+        database, action, tenant_id, owner=owner, details=details
     )
 
 

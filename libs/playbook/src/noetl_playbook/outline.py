@@ -188,7 +188,7 @@ def _count_units(collection: Any) -> int | None:
         case bool():
             return None
         case int():
-            return max(0, collection)
+            return collection if collection >= 0 else None
         case {"rows": list() as rows}:
             return len(rows)
         case list() | dict():

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -16,7 +16,8 @@ from noetl_cli import terminal_output
 from noetl_cli.commands.options import AsJson, Directory, parse_duration
 from noetl_cli.errors import CliError, ExitCode, StackError
 from noetl_cli.files import output_file
-from noetl_cli.stack import erasure, stores
+from noetl_cli.stack import administered_work, erasure, stores
+from noetl_cli.stack.administered_work import Work
 from noetl_cli.stack.stores import Dsn, KeyFile, StoreAccess, Url
 from noetl_cli.terminal_output import show_spinner
 from noetl_contracts import codec
@@ -78,10 +79,17 @@ def collect_garbage(
             shelf=opened.payloads, references=opened.references, garbage_age=patience
         )
         now = SystemClock().now()
-        return [
-            await collector.sweep_owner(owner, now=now, is_dry_run=dry_run)
-            for owner in await opened.references.list_owners()
-        ]
+        sweeps = []
+        for owner in await opened.references.list_owners():
+            if dry_run:
+                sweeps.append(await collector.sweep_owner(owner, now=now, is_dry_run=True))
+                continue
+            async with _record_work(opened, administered_work.COLLECTION, owner) as details:
+                sweep = await collector.sweep_owner(owner, now=now, is_dry_run=False)
+                details |= {"shelved": sweep.shelved, "purged": sweep.purged}
+                details |= {"named_removed": sweep.removed, "restored": sweep.restored}
+            sweeps.append(sweep)
+        return sweeps
 
     place = stores.find_stores(directory, dsn=postgres, url=payloads, key_file=keys)
     with show_spinner("Looking for payloads that nothing mentions", is_quiet=as_json):
@@ -111,10 +119,14 @@ def rotate_keys(
 
     async def turn_keys(opened: OpenStores) -> list[KeyTurn]:
         now = SystemClock().now()
-        return [
-            await key_turns.turn_owner_key(opened.payloads, owner, now=now)
-            for owner in await opened.references.list_owners()
-        ]
+        turns = []
+        for owner in await opened.references.list_owners():
+            async with _record_work(opened, administered_work.ROTATION, owner) as details:
+                turn = await key_turns.turn_owner_key(opened.payloads, owner, now=now)
+                details |= {"sealed": turn.sealed, "unchanged": turn.unchanged}
+                details |= {"destroyed": turn.destroyed}
+            turns.append(turn)
+        return turns
 
     place = stores.find_stores(directory, dsn=postgres, url=payloads, key_file=keys)
     with show_spinner("Sealing the payloads", is_quiet=as_json):
@@ -200,6 +212,13 @@ def erase_tenant(  # noqa: PLR0913 - one parameter for each option of the comman
             f"{tenant}/{organization}: {written.objects} objects are erased, "
             f"{len(written.key_ids)} keys destroyed. The certificate is {certificate}."
         )
+
+
+def _record_work(
+    opened: OpenStores, work: Work, owner: Owner
+) -> AbstractAsyncContextManager[dict[str, Any]]:
+    target = f"{owner.tenant_id}/{owner.organization_id}"
+    return administered_work.record_work(opened.database, work, target, owner=owner)
 
 
 def _run_with_stores(question: Callable[[OpenStores], Awaitable[T]], place: StoreAccess) -> T:

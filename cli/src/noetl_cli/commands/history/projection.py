@@ -7,7 +7,7 @@ projector has moved the position of the execution meanwhile, the rebuild continu
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import typer
 from msgspec import Struct
@@ -15,7 +15,8 @@ from msgspec import Struct
 from noetl_cli import settings, terminal_output
 from noetl_cli.commands.options import AsJson, Directory, Organization, Tenant
 from noetl_cli.errors import CliError, ExitCode, StackError
-from noetl_cli.stack import stores
+from noetl_cli.stack import rebuild_records, stores
+from noetl_cli.stack.rebuild_records import ReadModels, RebuildTarget
 from noetl_cli.stack.stores import KeyFile, StoreAccess, Url
 from noetl_cli.terminal_output import show_spinner
 from noetl_contracts import codec, ids
@@ -26,8 +27,8 @@ from noetl_replay.comparison import index_live_surfaces
 from noetl_replay.history_replay import HistoryReplay
 from noetl_replay.state import build_empty_state
 from noetl_storage.archive.archive_reader import ArchivedReader, ArchiveReader
-from noetl_storage.ports.history_ports import PastSnapshots, ProjectionRebuilds
-from noetl_storage.ports.ledger_ports import LedgerReader, Projections
+from noetl_storage.ports.history_ports import PastSnapshots
+from noetl_storage.ports.ledger_ports import LedgerReader
 from noetl_storage.postgres.database import Database, open_database
 from noetl_storage.postgres.ledger.audit import PostgresLedgerAudit
 from noetl_storage.postgres.ledger.ledger import PostgresLedger
@@ -44,10 +45,6 @@ _RESULTS = "result_ref"
 
 # What the fold raises on a history that no planner of this release would have written.
 _FOLD_FAILURES = (Permanent, LookupError, TypeError, ValueError, AttributeError)
-
-
-class ReadModels(Projections, ProjectionRebuilds, Protocol):
-    """Read models that can be replaced as well."""
 
 
 class RebuildResult(Struct, frozen=True, kw_only=True):
@@ -264,24 +261,29 @@ async def _rebuild_executions(
         ) as database,
         _open_ledger(where, database) as ledger,
     ):
+        models = PostgresProjections(database)
         rebuilding = ProjectionRebuild(
             ledger=ledger,
-            models=PostgresProjections(database),
+            models=models,
             past=PostgresPast(database),
             shard_count=shard_count,
         )
         audit, lineage = PostgresLedgerAudit(database), PostgresLineage(database)
         total = different = 0
-        async for execution_id in _list_chosen_ids(audit, named, place):
-            if shard is not None and ids.find_shard(execution_id, shard_count) != shard:
-                continue
-            with show_spinner(f"Rebuilding execution {execution_id}", is_quiet=as_json):
-                result = await rebuilding.rebuild_execution(execution_id)
-            # Projectors that keep lineage tell it again; what says the same is not sent again.
-            await lineage.forget_lineage(execution_id)
-            total, different = total + 1, different + bool(result.differences)
-            _show_rebuilt(result, as_json=as_json)
-        orphans = [] if named or shard is not None else await rebuilding.drop_orphans()
+        rebuilt = RebuildTarget(named=named, shard=shard, place=place)
+        owners = await rebuild_records.list_owners(rebuilt, ledger, models, audit)
+        async with rebuild_records.record_rebuild(database, rebuilt, owners) as details:
+            async for execution_id in _list_chosen_ids(audit, named, place):
+                if shard is not None and ids.find_shard(execution_id, shard_count) != shard:
+                    continue
+                with show_spinner(f"Rebuilding execution {execution_id}", is_quiet=as_json):
+                    result = await rebuilding.rebuild_execution(execution_id)
+                # Projectors that keep lineage tell it again; what says the same is not sent again.
+                await lineage.forget_lineage(execution_id)
+                total, different = total + 1, different + bool(result.differences)
+                _show_rebuilt(result, as_json=as_json)
+            orphans = [] if named or shard is not None else await rebuilding.drop_orphans()
+            details |= {"rebuilt": total, "differed": different, "orphans": len(orphans)}
     for execution_id in orphans:
         terminal_output.print_note(f"{execution_id}  is not in the ledger: its rows are removed")
     if not as_json:

@@ -1,8 +1,8 @@
 """`noetl retention`: how long histories stay in the ledger, who holds them, and their way out."""
 
 import asyncio
-import getpass
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +13,7 @@ from noetl_cli import terminal_output
 from noetl_cli.commands.options import AsJson, Directory, Organization, Server, Tenant
 from noetl_cli.errors import CliError, ExitCode, StackError
 from noetl_cli.planner import client
-from noetl_cli.stack import stores
+from noetl_cli.stack import administered_work, stores
 from noetl_cli.stack.stores import Dsn, KeyFile, StoreAccess, Url
 from noetl_cli.terminal_output import show_spinner
 from noetl_contracts.errors import NoetlError
@@ -25,7 +25,9 @@ from noetl_storage.archive.archivist import (
     RetentionTerms,
     UnitProgress,
 )
+from noetl_storage.ports.payload_ports import Owner
 from noetl_storage.ports.retention_ports import ArchiveUnit, RetentionAction, UnitStatus
+from noetl_storage.postgres.database import Database
 from noetl_storage.postgres.ledger.audit import PostgresLedgerAudit
 from noetl_storage.postgres.ledger.instances import PostgresInstances
 from noetl_storage.postgres.ledger.retention import PostgresRetention
@@ -162,7 +164,8 @@ def show_or_set_policy(
     with client.open_client(server, tenant=tenant, organization=organization) as planner:
         place = client.get_owner(planner)
         if keep_days is not None:
-            body = {"keep_days": keep_days, "action": action, "who": who or _get_login_name()}
+            who = who or administered_work.get_login_name()
+            body = {"keep_days": keep_days, "action": action, "who": who}
             policy = planner.put("/api/retention/policy", {**place, **body})["policy"]
         else:
             policy = planner.get("/api/retention/policy", **place)["policy"]
@@ -217,7 +220,7 @@ async def _run_archivist(
     place: StoreAccess, terms: RetentionTerms, *, is_dry_run: bool, as_json: bool
 ) -> None:
     async with stores.open_stores(place, statement_s=STATEMENT_S) as (database, payloads):
-        who = f"{_get_login_name()}/{mint_token()[:8]}"
+        who = f"{administered_work.get_login_name()}/{mint_token()[:8]}"
         archivist = Archivist(
             retention=PostgresRetention(database),
             audit=PostgresLedgerAudit(database),
@@ -244,10 +247,42 @@ async def _run_archivist(
                 _print_progress(progress)
 
         try:
-            await archivist.archive_all_due(tell_progress)
+            async with _record_run(database, archivist, reports):
+                await archivist.archive_all_due(tell_progress)
         finally:
             await lead(role=ROLE, owner=who, lease_s=0.001)
         _show_progress(reports, await archivist.list_open_units(), as_json=as_json)
+
+
+@asynccontextmanager
+async def _record_run(
+    database: Database, archivist: Archivist, reports: Sequence[UnitProgress]
+) -> AsyncIterator[None]:
+    """Record a run with every owner whose histories it may take out, and how many it took."""
+    plans = await archivist.preview_plans()
+    open_units = await archivist.list_open_units()
+    owners = {plan.owner for plan in plans if plan.due} | set(map(_get_unit_owner, open_units))
+    async with AsyncExitStack() as stack:
+        details_by_owner = {
+            owner: await stack.enter_async_context(
+                administered_work.record_work(
+                    database,
+                    administered_work.RETENTION,
+                    f"{owner.tenant_id}/{owner.organization_id}",
+                    owner=owner,
+                )
+            )
+            for owner in owners
+        }
+        yield
+        for owner, details in details_by_owner.items():
+            done = [it for it in reports if _get_unit_owner(it.unit) == owner]
+            details["histories"] = sum(progress.histories for progress in done)
+            details["events"] = sum(progress.events for progress in done)
+
+
+def _get_unit_owner(unit: ArchiveUnit) -> Owner:
+    return Owner(tenant_id=unit.tenant_id, organization_id=unit.organization_id)
 
 
 def _print_progress(progress: UnitProgress) -> None:
@@ -327,11 +362,5 @@ def _build_hold(
             way_out="List executions with: noetl ls",
             exit_code=ExitCode.USAGE,
         )
-    return {"execution_id": execution_id, "reason": reason, "who": who or _get_login_name()}
-
-
-def _get_login_name() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return "unknown"
+    who = who or administered_work.get_login_name()
+    return {"execution_id": execution_id, "reason": reason, "who": who}

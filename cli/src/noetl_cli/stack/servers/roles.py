@@ -8,8 +8,9 @@ from noetl_cli.errors import StackError
 from noetl_cli.stack.processes import health_check, programs
 from noetl_contracts import codec
 
+OWNER_ROLE = "noetl_owner"
 ROLES = (
-    "noetl_owner",
+    OWNER_ROLE,
     "noetl_planner",
     "noetl_projector",
     "noetl_outbox",
@@ -50,7 +51,7 @@ def create_own_database(
     script = (resources.files("noetl_cli.stack") / "own_database.sql").read_text("utf-8")
     suffix = build_role_suffix(tenant)
     variables = {
-        "groups": ",".join(role for role in ROLES if role not in {"noetl_owner", TARGET_ROLE}),
+        "groups": ",".join(role for role in ROLES if role not in {OWNER_ROLE, TARGET_ROLE}),
         "passwords": codec.encode_json(password_by_role).decode(),
         "suffix": suffix,
         "database": database,

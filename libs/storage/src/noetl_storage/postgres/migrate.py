@@ -64,12 +64,17 @@ async def apply_migrations(database: Database) -> list[str]:
     return migrations
 
 
+async def has_schema(database: Database) -> bool:
+    """Tell whether a database was migrated before, by any release."""
+    return bool(await database.get_value(_QUERIES["exists"]))
+
+
 async def verify_schema(database: Database) -> int:
     """Return the schema's version; raises `SchemaMismatch` when this release cannot run on it.
 
     Steps that a newer release has taken are accepted: old code runs on the new schema.
     """
-    if not await database.get_value(_QUERIES["exists"]):
+    if not await has_schema(database):
         raise SchemaMismatch(f"the database has no schema: {_WAY_OUT}")
     applied = {row["version"]: row for row in await database.fetch_rows(_QUERIES["list_applied"])}
     for step in list_migrations():

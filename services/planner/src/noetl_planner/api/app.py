@@ -54,7 +54,7 @@ from noetl_planner.api.history import (
     step_runs,
     traces,
 )
-from noetl_planner.api.http import bodies, host_and_origin_checks, problems
+from noetl_planner.api.http import bodies, host_and_origin_checks, problems, query_names
 from noetl_planner.api.http.gate import Gate
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import BOUND_SERVICES, GATE, SERVICES, ApiServices
@@ -142,10 +142,11 @@ class AccessMiddleware:
         self._gate = gate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Bind what the request may use; raises the gate's `ApiError`."""
+        """Bind what the request may use; raises the `ApiError` of the gate or of the query."""
         # Nothing here speaks over a web socket.
         http = cast("HTTPScope", scope)
         bound = await self._gate.admit_request(http)
+        query_names.check_query_names(http)
         scope[GATE] = self._gate  # type: ignore[literal-required]  # a key of ours
         scope[BOUND_SERVICES] = bound  # type: ignore[literal-required]  # a key of ours
 
@@ -262,4 +263,5 @@ def create_app(services: ApiServices) -> Litestar:
         logging_config=None,
     )
     describe_refusals(app.routes)
+    query_names.note_query_names(app.routes)
     return app

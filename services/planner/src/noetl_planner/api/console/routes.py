@@ -57,6 +57,12 @@ _QUERY_NAMES = {
     "/api/executions/{id}/events": {"find": "text"},
     "/api/executions/{id}/logs": {"find": "text"},
 }
+# Words that only say what a page shows in its panel: the answer has all of it. What narrows a page
+# and not the answer stays, and the API refuses it.
+_PANEL_WORDS = {
+    "/api/executions/{id}/moment": frozenset({"step"}),
+    "/api/result/{id}/list": frozenset({"step"}),
+}
 _IMMUTABLE = "public, max-age=31536000, immutable"
 
 Accepted = Annotated[str, HeaderParameter(name="Accept-Encoding")]
@@ -118,14 +124,20 @@ def find_json_address(page: str, query: str) -> str | None:
             # A page's name came decoded; in an address it is written as one again.
             words = {name: quote(word) for name, word in match.groupdict().items()}
             json_address = address.format(**words)
-            json_query = _rename_words(query, _QUERY_NAMES.get(address, {}))
+            json_query = _rename_words(
+                query,
+                _QUERY_NAMES.get(address, {}),
+                panel_words=_PANEL_WORDS.get(address, frozenset()),
+            )
             return f"{json_address}?{json_query}" if json_query else json_address
     return None
 
 
-def _rename_words(query: str, names: Mapping[str, str]) -> str:
+def _rename_words(query: str, names: Mapping[str, str], *, panel_words: frozenset[str]) -> str:
     words = parse_qsl(query, keep_blank_values=True)
-    return urlencode([(names.get(name, name), value) for name, value in words])
+    return urlencode(
+        [(names.get(name, name), value) for name, value in words if name not in panel_words]
+    )
 
 
 def prefers_json(accept: str) -> bool:

@@ -59,8 +59,10 @@ def render_collection(
     if source is None:
         return LoopCollection(form=CollectionForm.LIST, total=0, notes=[NULL_NOTE])
     if isinstance(source, int) and not isinstance(source, bool):
+        if source < 0:
+            raise _no_collection_refusal(f"the negative number {source}", step)
         _check_item_count(source, draft.limits.items_max, step)
-        return LoopCollection(form=CollectionForm.RANGE, total=max(0, source))
+        return LoopCollection(form=CollectionForm.RANGE, total=source)
     try:
         with evaluation.bounded_reads(draft, step=step, field=_FIELD):
             items = list_collection_items(source)
@@ -129,7 +131,7 @@ def _no_collection_refusal(label: str, step: str) -> Refusal:
         "loop_source",
         step,
         f"step {step!r}, field '{_FIELD}': {label} is not a collection: "
-        "give a list, a mapping, rows or a whole number",
+        "give a list, a mapping, rows or a whole number from 0",
     )
 
 
