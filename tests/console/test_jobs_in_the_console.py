@@ -225,12 +225,11 @@ def test_a_playbook_is_written_checked_and_run_as_a_draft(open_page: OpenPage) -
 def test_the_frames_of_a_part_of_a_strip_are_shown_by_keyboard_and_by_mouse(
     open_page: OpenPage, stack: Stack
 ) -> None:
-    api = stack.url("api")
-    registered = http.post(f"{api}/api/catalog/register", json={"content": FRAMED})
-    assert registered.is_success, registered.text
-    run = stack.execute("demo/framed", key="framed")
-    wait_until(partial(is_over, api, run), timeout_s=PATIENCE_S, what="it ends")
+    run = start_run(stack, FRAMED, "framed")
+    wait_until(partial(is_over, stack.url("api"), run), timeout_s=PATIENCE_S, what="it ends")
     page = open_page().open(f"runs/{run}")
+    ribbon = page.get_by_role("table", name="How long the frames of each took")
+    expect(ribbon).to_contain_text("6 ended")
     strip = page.get_by_role("img", name="6 frames of each")
     strip.focus()
     for key in ("ArrowRight", "ArrowRight", "Enter"):

@@ -3036,6 +3036,8 @@ export interface components {
             first: string;
             frames: number;
             last: string;
+            max_s: number | null;
+            min_s: number | null;
             p50_s: number | null;
             p95_s: number | null;
             place: number;
@@ -3405,6 +3407,7 @@ export interface components {
             path: string;
             playbook_version: number | null;
             rows: number;
+            stage_frames: components["schemas"]["FrameBin"][];
             stages: components["schemas"]["StageView"][];
             started_at: string | null;
             status: string;

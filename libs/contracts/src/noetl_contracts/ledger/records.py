@@ -331,7 +331,9 @@ class FrameBin(Struct, frozen=True, kw_only=True):
     cancelled: int
     running: int
     rows: int
+    min_s: float | None
     p50_s: float | None
     p95_s: float | None
+    max_s: float | None
     first: str
     last: str

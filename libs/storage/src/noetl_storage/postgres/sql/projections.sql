@@ -183,8 +183,10 @@ select
     count(*) filter (where status = 'CANCELLED') as cancelled,
     count(*) filter (where status in ('PENDING', 'CLAIMED', 'RUNNING')) as running,
     coalesce(sum(row_count), 0)::bigint as rows,
+    min(duration_s) as min_s,
     percentile_disc(0.5) within group (order by duration_s) as p50_s,
     percentile_disc(0.95) within group (order by duration_s) as p95_s,
+    max(duration_s) as max_s,
     min(frame_id)::text as first, max(frame_id)::text as last
 from binned
 group by stage_id, place
