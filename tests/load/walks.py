@@ -24,7 +24,8 @@ class StackContents(Struct, kw_only=True):
     """What there is to ask for.
 
     `filled` are executions by story, `real` those that the stack ran, each with steps that have a
-    result; `refs` are locators, `objects` names of business objects, `state` names the one state.
+    result; `refs` are locators, `objects` names of business objects, `state` names the one state,
+    `frames` are frames, each with its execution.
     """
 
     tenant: dict[str, str]
@@ -35,6 +36,7 @@ class StackContents(Struct, kw_only=True):
     state: Params
     refs: list[str] = field(default_factory=list)
     objects: list[str] = field(default_factory=list)
+    frames: list[tuple[str, str]] = field(default_factory=list)
     chance: random.Random = field(default_factory=lambda: random.Random(1))
 
     def some(self, count: int) -> list[str]:
@@ -131,6 +133,16 @@ def _frames(contents: StackContents, count: int) -> Iterator[Ask]:
     for item in contents.some(count):
         for params in ({}, {"status": "completed", "limit": 2}, {"offset": 1}):
             yield Ask(path=f"/api/executions/{item}/frames", params=dict(params))
+
+
+def _of_frame(address: str, params: Params | None = None) -> Walk:
+    def walk(contents: StackContents, count: int) -> Iterator[Ask]:
+        for turn in range(count):
+            execution_id, frame_id = contents.frames[turn % len(contents.frames)]
+            path = address.format(execution_id=execution_id, frame_id=frame_id)
+            yield Ask(path=path, params=params or {})
+
+    return walk
 
 
 def _catalog(contents: StackContents, count: int) -> Iterator[Ask]:
@@ -252,9 +264,20 @@ WALKS: dict[str, Walk] = {
     "/api/executions/{execution_id}/status": _each("/api/executions/{execution_id}/status"),
     "/api/executions/{execution_id}/events": _events,
     "/api/executions/{execution_id}/steps": _steps,
+    "/api/executions/{execution_id}/items": _loops,
     "/api/executions/{execution_id}/items/{step}": _items,
+    "/api/executions/{execution_id}/counterfactual": _counterfactuals,
+    "/api/executions/{execution_id}/moments/difference": _each(
+        "/api/executions/{execution_id}/moments/difference"
+    ),
     "/api/executions/{execution_id}/stages": _each("/api/executions/{execution_id}/stages"),
     "/api/executions/{execution_id}/frames": _frames,
+    "/api/executions/{execution_id}/frames/{frame_id}": _of_frame(
+        "/api/executions/{execution_id}/frames/{frame_id}"
+    ),
+    "/api/executions/{execution_id}/frames/{frame_id}/rows": _of_frame(
+        "/api/executions/{execution_id}/frames/{frame_id}/rows", {"side": "output"}
+    ),
     "/api/executions/{execution_id}/stream": _each("/api/executions/{execution_id}/stream"),
     "/api/executions/{execution_id}/logs": _each("/api/executions/{execution_id}/logs"),
     "/api/executions/{execution_id}/logs/stream": _each(
@@ -281,6 +304,7 @@ WALKS: dict[str, Walk] = {
     "/api/state/value": _state_of("/api/state/value"),
     "/api/state/history": _state_of("/api/state/history"),
     "/api/workers": _plain("/api/workers"),
+    "/api/workers/leases": _plain("/api/workers/leases"),
     "/api/credentials": _plain("/api/credentials"),
     "/api/credentials/{name}": _named("/api/credentials/{credential}"),
     "/api/approvals": _plain("/api/approvals"),

@@ -805,6 +805,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/executions/{execution_id}/frames/{frame_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * ShowFrame
+         * @description Show which workers held a frame, and how each attempt ended.
+         */
+        get: operations["ApiExecutionsExecutionIdFramesFrameIdShowFrame"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/executions/{execution_id}/frames/{frame_id}/rows": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * ListFrameRows
+         * @description List a window of the rows that a frame was given, or of what it made of them.
+         */
+        get: operations["ApiExecutionsExecutionIdFramesFrameIdRowsListFrameRows"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/executions/{execution_id}/items": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * ListLoopItems
+         * @description List the items of a loop: that of `step`, or the first that began.
+         */
+        get: operations["ApiExecutionsExecutionIdItemsListLoopItems"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/executions/{execution_id}/items/{step}": {
         parameters: {
             query?: never;
@@ -2302,6 +2362,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/workers/leases": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * ListLeases
+         * @description List what workers hold of this organization now: all of them, or one.
+         */
+        get: operations["ApiWorkersLeasesListLeases"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/auth/callback": {
         parameters: {
             query?: never;
@@ -3045,6 +3125,28 @@ export interface components {
             running: number;
             stage_id: string;
         };
+        /** FrameHistory */
+        FrameHistory: {
+            execution_id: string;
+            first_row: number | null;
+            frame_id: string;
+            leases: components["schemas"]["FrameLease"][];
+            more_leases: boolean;
+            row_count: number | null;
+            stage_id: string;
+            status: string;
+        };
+        /** FrameLease */
+        FrameLease: {
+            attempt: number;
+            dispatched_at: string | null;
+            ended_at: string | null;
+            error?: unknown;
+            outcome: components["schemas"]["FrameOutcome"];
+            reason?: string | null;
+            started_at: string | null;
+            worker_id: string | null;
+        };
         /** FrameList */
         FrameList: {
             execution_id: string;
@@ -3053,6 +3155,12 @@ export interface components {
             }[];
             total: number;
         };
+        /**
+         * FrameOutcome
+         * @description How a worker's hold of a frame ended; an `abandoned` frame runs again.
+         * @enum {string}
+         */
+        FrameOutcome: "held" | "completed" | "failed" | "abandoned" | "cancelled";
         /** FramePlace */
         FramePlace: {
             frame_id: string;
@@ -3060,6 +3168,24 @@ export interface components {
             row?: number | null;
             slot: number;
         };
+        /** FrameRowPage */
+        FrameRowPage: {
+            execution_id: string;
+            frame_id: string;
+            has_next: boolean;
+            note?: string | null;
+            offset: number;
+            rows: unknown[];
+            side: components["schemas"]["FrameSide"];
+            total: number;
+        };
+        /**
+         * FrameSide
+         * @description The rows that a frame was given, or what it made of them.
+         * @default input
+         * @enum {string}
+         */
+        FrameSide: "input" | "output";
         /** FrameView */
         FrameView: {
             attempt: number;
@@ -3276,6 +3402,26 @@ export interface components {
             attempt: number;
             command_id: string;
             execution_id: string;
+            worker_id: string;
+        };
+        /** LeaseList */
+        LeaseList: {
+            has_more: boolean;
+            leases: components["schemas"]["LeaseView"][];
+        };
+        /** LeaseView */
+        LeaseView: {
+            attempt: number;
+            command_id: string;
+            ends_at: string | null;
+            execution_id: string;
+            frame_id: string | null;
+            lane: string;
+            lease_s: number;
+            path: string;
+            pool: string;
+            since: string | null;
+            step: string;
             worker_id: string;
         };
         /** LetterDetail */
@@ -5790,6 +5936,94 @@ export interface operations {
             };
         };
     };
+    ApiExecutionsExecutionIdFramesFrameIdShowFrame: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                execution_id: string;
+                frame_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FrameHistory"];
+                };
+            };
+        };
+    };
+    ApiExecutionsExecutionIdFramesFrameIdRowsListFrameRows: {
+        parameters: {
+            query?: {
+                /** @description The rows that a frame was given, or what it made of them. */
+                side?: components["schemas"]["FrameSide"];
+                offset?: number;
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                execution_id: string;
+                frame_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FrameRowPage"];
+                };
+            };
+        };
+    };
+    ApiExecutionsExecutionIdItemsListLoopItems: {
+        parameters: {
+            query?: {
+                step?: string | null;
+                state?: components["schemas"]["ItemState"] | null;
+                after?: string;
+                limit?: number;
+                version?: number | null;
+            };
+            header?: never;
+            path: {
+                execution_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ItemPage"];
+                };
+            };
+            /** @description The moment is being folded: ask again. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MomentProgress"];
+                };
+            };
+        };
+    };
     ApiExecutionsExecutionIdItemsStepListItems: {
         parameters: {
             query?: {
@@ -7905,6 +8139,29 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["WorkerList"];
+                };
+            };
+        };
+    };
+    ApiWorkersLeasesListLeases: {
+        parameters: {
+            query?: {
+                worker?: string | null;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LeaseList"];
                 };
             };
         };

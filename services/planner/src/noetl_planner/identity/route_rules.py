@@ -95,6 +95,8 @@ RULES: dict[tuple[str, str], RouteRule] = {
     ("GET", f"{_EXECUTION}/events"): _SEE,
     ("GET", f"{_EXECUTION}/stages"): _SEE,
     ("GET", f"{_EXECUTION}/frames"): _SEE,
+    ("GET", f"{_EXECUTION}/frames/{{frame_id}}"): _SEE,
+    ("GET", f"{_EXECUTION}/frames/{{frame_id}}/rows"): _READ,
     ("GET", f"{_EXECUTION}/steps"): _SEE,
     ("GET", f"{_EXECUTION}/moment"): _SEE,
     ("GET", f"{_EXECUTION}/moment/stream"): _SEE,
@@ -193,6 +195,7 @@ RULES: dict[tuple[str, str], RouteRule] = {
     # Administration.
     ("GET", "/api/pools"): _SEE_ALL,
     ("GET", "/api/workers"): _SEE_ALL,
+    ("GET", "/api/workers/leases"): _SEE_ALL,
     ("GET", "/api/dead-letters"): _ADMINISTER,
     ("GET", "/api/dead-letters/log"): _ADMINISTER,
     ("GET", "/api/dead-letters/{sequence}"): _ADMINISTER,
