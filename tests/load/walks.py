@@ -216,6 +216,19 @@ def _items(contents: StackContents, count: int) -> Iterator[Ask]:
         yield Ask(path=f"/api/executions/{loop}/items/each", params=params, more=_has_more)
 
 
+def _loops(contents: StackContents, count: int) -> Iterator[Ask]:
+    for turn in range(count):
+        loop = contents.real["loop"][turn % len(contents.real["loop"])]
+        params: Params = {"limit": 5} if turn % 2 else {"step": "each", "state": "failed"}
+        yield Ask(path=f"/api/executions/{loop}/items", params=params, more=_has_more)
+
+
+def _counterfactuals(contents: StackContents, count: int) -> Iterator[Ask]:
+    for turn in range(count):
+        steps = contents.real["steps"][turn % len(contents.real["steps"])]
+        yield Ask(path=f"/api/executions/{steps}/counterfactual", params={"other": 1})
+
+
 def _checks(contents: StackContents, count: int) -> Iterator[Ask]:
     for turn in range(count):
         path = contents.paths[turn % len(contents.paths)]
