@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from litestar import Router, get
 from litestar.di import Provide
+from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath, FromQuery, QueryParameter
 from msgspec import Struct, structs
 
@@ -387,7 +388,7 @@ async def show_density(
     )
 
 
-ROUTES = [
+ROUTES: list[Router | HTTPRouteHandler] = [
     Router(
         path="/replay",
         dependencies={

@@ -142,7 +142,6 @@ async def show_frame(
     events = _open_events(services, row)
     attempts = row["attempts"] or 0
     first = max(1, attempts - TRIES_MAX + 1)
-    terminal = await events.find_event("terminal")
     dispatched = await events.find_dispatch(attempts)
     return FrameHistory(
         execution_id=row["execution_id"],
@@ -151,10 +150,7 @@ async def show_frame(
         status=row["status"],
         row_count=row["row_count"],
         first_row=None if dispatched is None else dispatched.start,
-        leases=[
-            await _view_lease(events, row, attempt, terminal)
-            for attempt in range(first, attempts + 1)
-        ],
+        leases=await _view_leases(events, row, range(first, attempts + 1)),
         more_leases=first > 1,
     )
 
@@ -171,12 +167,12 @@ async def list_frame_rows(
     """List a window of the rows that a frame was given, or of what it made of them."""
     row = await _get_frame_row(services, execution_id, frame_id)
     events = _open_events(services, row)
-    note = None
+    window, note = slice(offset, offset + limit), None
     if side is FrameSide.INPUT:
-        rows, total = await _read_input(services, events, row, offset=offset, limit=limit)
+        rows, total = await _read_input(services, events, row, window)
     else:
         results, note = await _read_output(services, events)
-        rows, total = results[offset : offset + limit], len(results)
+        rows, total = results[window], len(results)
     return FrameRowPage(
         execution_id=row["execution_id"],
         frame_id=row["frame_id"],
@@ -207,6 +203,11 @@ async def _get_frame_row(services: ApiServices, execution_id: str, frame_id: str
     return row
 
 
+async def _view_leases(events: _FrameEvents, row: Row, attempts: range) -> list[FrameLease]:
+    terminal = await events.find_event("terminal")
+    return [await _view_lease(events, row, attempt, terminal) for attempt in attempts]
+
+
 async def _view_lease(
     events: _FrameEvents, row: Row, attempt: int, terminal: Envelope | None
 ) -> FrameLease:
@@ -215,10 +216,8 @@ async def _view_lease(
     end = await events.find_event(f"abandoned/{attempt}")
     if end is None and terminal is not None and _get_attempt(terminal.event) == attempt:
         end = terminal
-    is_last = attempt == row["attempts"]
+    is_cancelled = attempt == row["attempts"] and row["status"] == FrameStatus.CANCELLED
     outcome, reason, error = _judge_end(None if end is None else end.event)
-    if outcome is FrameOutcome.HELD and is_last and row["status"] == FrameStatus.CANCELLED:
-        outcome = FrameOutcome.CANCELLED
     found = [item.event for item in (started, end, dispatched) if item is not None]
     return FrameLease(
         attempt=attempt,
@@ -226,7 +225,7 @@ async def _view_lease(
         dispatched_at=None if dispatched is None else dispatched.event_time,
         started_at=None if started is None else started.event_time,
         ended_at=None if end is None else end.event_time,
-        outcome=outcome,
+        outcome=FrameOutcome.CANCELLED if end is None and is_cancelled else outcome,
         reason=reason,
         error=error,
     )
@@ -265,7 +264,7 @@ def _judge_end(event: Event | None) -> tuple[FrameOutcome, str | None, Any]:
 
 
 async def _read_input(
-    services: ApiServices, events: _FrameEvents, row: Row, *, offset: int, limit: int
+    services: ApiServices, events: _FrameEvents, row: Row, window: slice
 ) -> tuple[list[Any], int]:
     """Read rows that a frame was given, and how many there are; raises an `ApiError`."""
     dispatched = await events.find_dispatch(row["attempts"] or 0)
@@ -275,29 +274,34 @@ async def _read_input(
             f"{row['frame_id']} was given",
             hint="the events have left the ledger, or the frame was never handed out",
         )
-    if dispatched.start is None:
-        claimed = await claimed_reader.find_claimed_rows(
-            services, ExecutionId(row["execution_id"]), dispatched.frame_id
+    if dispatched.start is not None:
+        return await _read_part(services, events, dispatched, window)
+    claimed = await claimed_reader.find_claimed_rows(
+        services, ExecutionId(row["execution_id"]), dispatched.frame_id
+    )
+    if claimed is None:
+        raise problems.build_not_found_error(
+            f"the record of frame {row['frame_id']} is not there any more",
+            hint="retention has removed the rows of this run",
         )
-        if claimed is None:
-            raise problems.build_not_found_error(
-                f"the record of frame {row['frame_id']} is not there any more",
-                hint="retention has removed the rows of this run",
-            )
-        return claimed[offset : offset + limit], len(claimed)
+    return claimed[window], len(claimed)
+
+
+async def _read_part(
+    services: ApiServices, events: _FrameEvents, dispatched: FrameDispatched, window: slice
+) -> tuple[list[Any], int]:
+    """Read a frame's part of its loop's collection; raises an `ApiError`."""
     started = await events.find_stage_loop(dispatched.stage_id)
     if started is None:
-        raise problems.build_not_found_error(
-            f"the history of execution {row['execution_id']} has no loop for stage "
-            f"{dispatched.stage_id}"
-        )
+        raise problems.build_not_found_error(f"no loop has the stage {dispatched.stage_id}")
     taken = None if started.taken is None else started.taken.frames
     form = started.collection_form if taken is None else taken.rows_form
     # An item of a range is its place.
     reference = None if form is CollectionForm.RANGE else dispatched.rows_ref
     collection = CollectionReader(services, form=form, reference=reference)
-    places = range(dispatched.row_count)[offset : offset + limit]
-    values = [await collection.read_item(dispatched.start + place) for place in places]
+    start = dispatched.start or 0
+    places = range(start, start + dispatched.row_count)[window]
+    values = [await collection.read_item(place) for place in places]
     return [output_forms.to_plain(value) for value in values], dispatched.row_count
 
 

@@ -17,6 +17,13 @@ from noetl_planner.api.loop_items.views import ItemState, ItemView
 _LOOPS_ALONE = ("loop",)
 _NEVER_BEGUN = (ItemState.PENDING, ItemState.CANCELLED)
 
+# What an item that has not ended does not have.
+_OPEN: dict[str, Any] = {
+    **dict.fromkeys(("error", "failed", "ended_at", "duration")),
+    "attempts": 0,
+    "tries": [],
+}
+
 
 class LoopMoment(Struct, frozen=True, kw_only=True):
     """A loop at a version: which epoch it was in, when that was, and its counts there."""
@@ -39,6 +46,21 @@ async def list_loops(
     return [codec.decode_json(row) for row in fold.rows_by_surface["loop"].values()]
 
 
+async def get_first_step(
+    services: ApiServices, execution_id: ExecutionId, version: int | None
+) -> str:
+    """Return the step whose loop began first; raises a 404 before any did."""
+    loops = await list_loops(services, execution_id, version)
+    if not loops:
+        raise ApiError(
+            HTTPStatus.NOT_FOUND,
+            code="no_loop",
+            detail=f"no loop had begun in execution {execution_id}",
+            hint=f"noetl status {execution_id} lists its steps",
+        )
+    return str(loops[0]["step_name"])
+
+
 async def find_loop_moment(
     services: ApiServices, execution_id: ExecutionId, step: str, version: int
 ) -> LoopMoment:
@@ -57,13 +79,13 @@ async def find_loop_moment(
         at=await execution_lookup.get_version_time(services, execution_id, version),
         step=step,
         run_id=RunId(str(row["run_id"])),
-        counts={
-            "total": row["total"] or 0,
-            "completed": row["done"] or 0,
-            "failed": row["failed"] or 0,
-            "running": row["in_flight"] or 0,
-        },
+        counts=_count_items(row),
     )
+
+
+def _count_items(row: dict[str, Any]) -> dict[str, int]:
+    names = {"total": "total", "completed": "done", "failed": "failed", "running": "in_flight"}
+    return {name: row[column] or 0 for name, column in names.items()}
 
 
 async def add_frame_times(
@@ -99,15 +121,7 @@ def show_item_at(item: ItemView, at: datetime) -> ItemView:
         )
     if item.ended_at is not None and item.ended_at <= at:
         return item
-    open_item = structs.replace(
-        item,
-        error=None,
-        failed=None,
-        attempts=0,
-        tries=[],
-        ended_at=None,
-        duration=None,
-    )
+    open_item = structs.replace(item, **_OPEN)
     if item.issued_at is not None and item.issued_at <= at:
         return structs.replace(open_item, state=ItemState.RUNNING)
     return structs.replace(open_item, state=ItemState.PENDING, issued_at=None, worker_id=None)

@@ -1,13 +1,12 @@
 """Items of the loops of an execution: which completed, which failed and why."""
 
-from http import HTTPStatus
 from typing import Annotated
 
 from litestar import get
 from litestar.params import FromPath, QueryParameter
 
 from noetl_contracts.ids import ExecutionId
-from noetl_planner.api.http.problems import NUMBER_MAX, ApiError, build_bad_request_error
+from noetl_planner.api.http.problems import NUMBER_MAX, build_bad_request_error
 from noetl_planner.api.http.services import ApiServices, Services
 from noetl_planner.api.lookup import execution_lookup, fold_slices
 from noetl_planner.api.loop_items import (
@@ -80,17 +79,8 @@ async def list_loop_items(
     """List the items of a loop: that of `step`, or the first that began."""
     row = await execution_lookup.get_execution_row(services, execution_id)
     checked_id = ExecutionId(row["execution_id"])
-    if step is None:
-        loops = await item_moments.list_loops(services, checked_id, version)
-        if not loops:
-            raise ApiError(
-                HTTPStatus.NOT_FOUND,
-                code="no_loop",
-                detail=f"no loop had begun in execution {checked_id}",
-                hint=f"noetl status {checked_id} lists its steps",
-            )
-        step = str(loops[0]["step_name"])
-    return await _list_page(services, checked_id, step, version, item_state, after, limit)
+    name = step or await item_moments.get_first_step(services, checked_id, version)
+    return await _list_page(services, checked_id, name, version, item_state, after, limit)
 
 
 async def _list_page(
@@ -118,14 +108,13 @@ async def _list_page(
         items = [item for item in shown if state in (None, item.state)]
     if any(item.record == "frame" for item in items) and not notes:
         notes = [UNRECORDED_NOTE]
+    counts = None if moment is None else moment.counts
     return ItemPage(
         execution_id=execution_id,
         step=step,
         run_id=record.run_id,
         mode=record.started.mode,
-        counts=await loop_record.count_units(services.history, record)
-        if moment is None
-        else moment.counts,
+        counts=counts or await loop_record.count_units(services.history, record),
         items=items,
         next_after=last,
         has_more=has_more,
