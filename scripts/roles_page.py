@@ -75,7 +75,7 @@ def _permission(permission: Permission, roles: list[Role]) -> str:
 
 def _routes() -> str:
     lines = [
-        f"{method:7}{path:48}{_asks(rule)}"
+        f"{method:7}{path:47} {_asks(rule)}"
         for (method, path), rule in sorted(RULES.items(), key=lambda item: (item[0][1], item[0][0]))
     ]
     return "\n".join(line.rstrip() for line in lines) + "\n"

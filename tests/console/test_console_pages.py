@@ -1,6 +1,7 @@
 """Every page: for everybody (axe), at every width, in both themes, within its budget of bytes."""
 
 import re
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Literal
 
@@ -8,6 +9,7 @@ import httpx
 import pytest
 from playwright.sync_api import Page, expect
 from tests.console.conftest import OpenPage, type_noetl
+from tests.support.asking import http
 from tests.support.stack import Stack
 
 PAGES = {
@@ -47,29 +49,34 @@ Theme = Literal["light", "dark"]
 
 
 @pytest.mark.parametrize(
-    ("theme", "width", "rules"),
-    [("light", 1280, AXE_OPTIONS), ("dark", 1280, AXE_COLORS), ("dark", 360, None)],
-    ids=["light-1280", "dark-1280", "dark-360"],
+    ("width", "rules_by_theme"),
+    [(1280, {"light": AXE_OPTIONS, "dark": AXE_COLORS}), (360, {"dark": None})],
+    ids=["1280", "360"],
 )
 def test_every_page_is_for_everybody_fits_its_window_and_is_kept_as_a_picture(
     open_page: OpenPage,
     runs: dict[str, str],
     axe_source: str,
-    theme: Theme,
     width: int,
-    rules: dict[str, Any] | None,
+    rules_by_theme: dict[Theme, dict[str, Any] | None],
 ) -> None:
-    watched = open_page(color_scheme=theme, viewport={"width": width, "height": 800})
+    first, *_ = rules_by_theme
+    watched = open_page(color_scheme=first, viewport={"width": width, "height": 800})
     PICTURES.mkdir(parents=True, exist_ok=True)
     too_wide, broken = list[str](), list[str]()
     for name, path in PAGES.items():
+        watched.page.emulate_media(color_scheme=first)
         page = watched.open(path.format(**runs))
         page.wait_for_load_state("networkidle")
-        page.screenshot(path=PICTURES / f"{name}-{theme}-{width}.png")
-        if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
-            too_wide.append(name)
-        if rules is not None:
-            broken += [f"{name}: {rule}" for rule in list_broken_rules(page, axe_source, rules)]
+        for theme, rules in rules_by_theme.items():
+            # A page follows the theme of its machine while it is open.
+            page.emulate_media(color_scheme=theme)
+            page.screenshot(path=PICTURES / f"{name}-{theme}-{width}.png")
+            if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+                too_wide.append(f"{name}, {theme}")
+            if rules is not None:
+                found = list_broken_rules(page, axe_source, rules)
+                broken += [f"{name}, {theme}: {rule}" for rule in found]
     assert too_wide == []
     assert not broken, "\n".join(broken)
 
@@ -83,6 +90,28 @@ def list_broken_rules(page: Page, axe_source: str, rules: dict[str, Any]) -> lis
         for violation in found["violations"]
         for node in violation["nodes"][:3]
     ]
+
+
+@pytest.mark.parametrize(
+    ("page", "status"),
+    [
+        *((part, HTTPStatus.OK) for part in ("", "/items", "/logs", "/events", "/payloads")),
+        *((part, HTTPStatus.OK) for part in ("/context", "/compare", "/compare?run={struck}")),
+        ("/counterfactual?other=1", HTTPStatus.CONFLICT),
+    ],
+)
+def test_each_page_of_a_run_is_json_at_a_moment(
+    stack: Stack, runs: dict[str, str], page: str, status: HTTPStatus
+) -> None:
+    path, _, query = page.format(**runs).partition("?")
+    answer = http.get(
+        f"{stack.url('api')}/console/runs/{runs['orders']}{path}?as_of=40&{query}",
+        headers={"Accept": "application/json"},
+        follow_redirects=True,
+    )
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"].startswith("application/")
+    assert answer.json()
 
 
 def test_the_first_page_is_small_and_loads_neither_graph_nor_editor(

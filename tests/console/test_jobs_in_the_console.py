@@ -15,6 +15,7 @@ from tests.console.conftest import (
     sign_in_address,
     type_noetl,
 )
+from tests.console.test_console_pages import PICTURES
 from tests.support.asking import http
 from tests.support.polling import PATIENCE_S
 from tests.support.servers import wait_until
@@ -31,6 +32,15 @@ FRAMED = a_playbook(
         iterator: row
         spec: {mode: chunked, chunk_size: 2}
       tool: {kind: noop, result: "{{ iter.row }}"}
+    """,
+)
+
+# Goes on until it is cancelled, or for longer than a test takes.
+BUSY = a_playbook(
+    "busy",
+    """\
+    - step: work
+      tool: {kind: python, code: "import time; time.sleep(600)"}
     """,
 )
 
@@ -225,12 +235,11 @@ def test_a_playbook_is_written_checked_and_run_as_a_draft(open_page: OpenPage) -
 def test_the_frames_of_a_part_of_a_strip_are_shown_by_keyboard_and_by_mouse(
     open_page: OpenPage, stack: Stack
 ) -> None:
-    api = stack.url("api")
-    registered = http.post(f"{api}/api/catalog/register", json={"content": FRAMED})
-    assert registered.is_success, registered.text
-    run = stack.execute("demo/framed", key="framed")
-    wait_until(partial(is_over, api, run), timeout_s=PATIENCE_S, what="it ends")
+    run = start_run(stack, FRAMED, "framed")
+    wait_until(partial(is_over, stack.url("api"), run), timeout_s=PATIENCE_S, what="it ends")
     page = open_page().open(f"runs/{run}")
+    ribbon = page.get_by_role("table", name="How long the frames of each took")
+    expect(ribbon).to_contain_text("6 ended")
     strip = page.get_by_role("img", name="6 frames of each")
     strip.focus()
     for key in ("ArrowRight", "ArrowRight", "Enter"):
@@ -243,12 +252,49 @@ def test_the_frames_of_a_part_of_a_strip_are_shown_by_keyboard_and_by_mouse(
     row.get_by_role("button").click()
     shown = frames.get_by_role("region", name=re.compile(r"^Frame \d"))
     expect(shown).to_contain_text('"row_count": 2')
+    leases = frames.get_by_role("region", name=re.compile("^Leases of frame"))
+    expect(leases.locator("tbody tr")).to_have_count(1)
+    expect(leases).to_contain_text("completed")
+    frames.get_by_role("button", name="Input").click()
+    expect(frames).to_contain_text("What the frame was given: 2 rows")
+    keep_pictures(page, "frames")
+    frames.get_by_role("button", name="Output").click()
+    expect(frames).to_contain_text("What the frame gave: 2 rows")
     strip.focus()
     page.keyboard.press("Escape")
     expect(frames).to_have_count(0)
     strip.click()
     frames.get_by_role("button", name="Close the frames of each").click()
     expect(frames).to_have_count(0)
+
+
+def test_what_a_worker_holds_is_listed_with_its_run(open_page: OpenPage, stack: Stack) -> None:
+    run = start_run(stack, BUSY, "busy")
+    page = open_page().open("workers")
+    held = page.get_by_role("region", name="Each command that a worker holds")
+    row = held.locator("tbody tr").filter(has_text=run)
+    expect(row).to_contain_text("work")
+    keep_pictures(page, "leases")
+    row.get_by_role("link", name="demo/busy").click()
+    expect(page.get_by_role("heading", name="busy")).to_be_visible()
+    cancelled = http.post(f"{stack.url('api')}/api/executions/{run}/cancel", json={})
+    assert cancelled.is_success, cancelled.text
+
+
+def start_run(stack: Stack, text: str, name: str) -> str:
+    registered = http.post(f"{stack.url('api')}/api/catalog/register", json={"content": text})
+    assert registered.is_success, registered.text
+    return stack.execute(f"demo/{name}", key=name)
+
+
+def keep_pictures(page: Page, name: str) -> None:
+    """Keep a page as a picture, wide and narrow; it fits both."""
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 1_000})
+        page.screenshot(path=PICTURES / f"{name}-light-{width}.png", full_page=True)
+        assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), width
+    page.set_viewport_size({"width": 1280, "height": 800})
 
 
 def test_texts_from_outside_are_shown_and_never_run(open_page: OpenPage, runs: Runs) -> None:

@@ -1,5 +1,6 @@
 """What a real run would have decided under another version of its playbook."""
 
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,18 @@ def test_the_same_text_decides_the_same(stack: Stack) -> None:
         *(("measure", "recorded"), ("each", "recorded")),
         *(("frames", "recorded"), ("end", "recorded")),
     ]
+
+
+def test_a_registered_version_is_decided_at_an_address_alone(stack: Stack) -> None:
+    execution_id = run(stack, ROUTE)
+    found = compare(stack, execution_id, ROUTE)
+    address = f"{stack.url('api')}/api/executions/{execution_id}/counterfactual"
+    version = found["recorded_version"]
+    shown = http.get(address, params={"other": version}, timeout=30).raise_for_status().json()
+    assert shown == found
+    assert http.get(address, timeout=30).status_code == HTTPStatus.BAD_REQUEST
+    past = http.get(address, params={"other": version, "as_of": 2}, timeout=30)
+    assert (past.status_code, past.json()["code"]) == (HTTPStatus.CONFLICT, "decided_as_a_whole")
 
 
 def test_another_route_ends_where_nothing_was_recorded(stack: Stack) -> None:

@@ -164,6 +164,10 @@ def _known(stack: Stack, filled: dict[str, Any], real: dict[str, list[str]]) -> 
     for execution_id in (item for some in real.values() for item in some):
         listed = client.http.get(f"/api/result/{execution_id}/list").json()["results"]
         refs += [item["ref"] for item in listed if item["ref"] is not None]
+    frames = []
+    for execution_id in real["cursor"]:
+        listed = client.http.get(f"/api/executions/{execution_id}/frames").json()["frames"]
+        frames += [(execution_id, item["frame_id"]) for item in listed]
     objects = client.http.get("/api/objects", params={"limit": 10}).json()["objects"]
     return StackContents(
         tenant={"tenant_id": filling.TENANT, "organization_id": filling.ORGANIZATION},
@@ -178,6 +182,7 @@ def _known(stack: Stack, filled: dict[str, Any], real: dict[str, list[str]]) -> 
         },
         state={"path": STATE_PATH, "name": STATE_NAME},
         refs=refs,
+        frames=frames,
         objects=[item["object_id"] for item in objects],
     )
 

@@ -24,7 +24,8 @@ class StackContents(Struct, kw_only=True):
     """What there is to ask for.
 
     `filled` are executions by story, `real` those that the stack ran, each with steps that have a
-    result; `refs` are locators, `objects` names of business objects, `state` names the one state.
+    result; `refs` are locators, `objects` names of business objects, `state` names the one state,
+    `frames` are frames, each with its execution.
     """
 
     tenant: dict[str, str]
@@ -35,6 +36,7 @@ class StackContents(Struct, kw_only=True):
     state: Params
     refs: list[str] = field(default_factory=list)
     objects: list[str] = field(default_factory=list)
+    frames: list[tuple[str, str]] = field(default_factory=list)
     chance: random.Random = field(default_factory=lambda: random.Random(1))
 
     def some(self, count: int) -> list[str]:
@@ -134,6 +136,16 @@ def _frames(contents: StackContents, count: int) -> Iterator[Ask]:
             yield Ask(path=f"/api/executions/{item}/frames", params=params)
 
 
+def _of_frame(address: str, params: Params | None = None) -> Walk:
+    def walk(contents: StackContents, count: int) -> Iterator[Ask]:
+        for turn in range(count):
+            execution_id, frame_id = contents.frames[turn % len(contents.frames)]
+            path = address.format(execution_id=execution_id, frame_id=frame_id)
+            yield Ask(path=path, params=params or {})
+
+    return walk
+
+
 def _catalog(contents: StackContents, count: int) -> Iterator[Ask]:
     for turn in range(count):
         yield Ask(path="/api/catalog", params={"limit": 1 + turn % PAGE_MAX})
@@ -205,6 +217,19 @@ def _items(contents: StackContents, count: int) -> Iterator[Ask]:
         yield Ask(path=f"/api/executions/{loop}/items/each", params=params, more=_has_more)
 
 
+def _loops(contents: StackContents, count: int) -> Iterator[Ask]:
+    for turn in range(count):
+        loop = contents.real["loop"][turn % len(contents.real["loop"])]
+        params: Params = {"limit": 5} if turn % 2 else {"step": "each", "state": "failed"}
+        yield Ask(path=f"/api/executions/{loop}/items", params=params, more=_has_more)
+
+
+def _counterfactuals(contents: StackContents, count: int) -> Iterator[Ask]:
+    for turn in range(count):
+        steps = contents.real["steps"][turn % len(contents.real["steps"])]
+        yield Ask(path=f"/api/executions/{steps}/counterfactual", params={"other": 1})
+
+
 def _checks(contents: StackContents, count: int) -> Iterator[Ask]:
     for turn in range(count):
         path = contents.paths[turn % len(contents.paths)]
@@ -253,9 +278,20 @@ WALKS: dict[str, Walk] = {
     "/api/executions/{execution_id}/status": _each("/api/executions/{execution_id}/status"),
     "/api/executions/{execution_id}/events": _events,
     "/api/executions/{execution_id}/steps": _steps,
+    "/api/executions/{execution_id}/items": _loops,
     "/api/executions/{execution_id}/items/{step}": _items,
+    "/api/executions/{execution_id}/counterfactual": _counterfactuals,
+    "/api/executions/{execution_id}/moments/difference": _each(
+        "/api/executions/{execution_id}/moments/difference"
+    ),
     "/api/executions/{execution_id}/stages": _each("/api/executions/{execution_id}/stages"),
     "/api/executions/{execution_id}/frames": _frames,
+    "/api/executions/{execution_id}/frames/{frame_id}": _of_frame(
+        "/api/executions/{execution_id}/frames/{frame_id}"
+    ),
+    "/api/executions/{execution_id}/frames/{frame_id}/rows": _of_frame(
+        "/api/executions/{execution_id}/frames/{frame_id}/rows", {"side": "output"}
+    ),
     "/api/executions/{execution_id}/stream": _each("/api/executions/{execution_id}/stream"),
     "/api/executions/{execution_id}/logs": _each("/api/executions/{execution_id}/logs"),
     "/api/executions/{execution_id}/logs/stream": _each(
@@ -282,6 +318,7 @@ WALKS: dict[str, Walk] = {
     "/api/state/value": _state_of("/api/state/value"),
     "/api/state/history": _state_of("/api/state/history"),
     "/api/workers": _plain("/api/workers"),
+    "/api/workers/leases": _plain("/api/workers/leases"),
     "/api/credentials": _plain("/api/credentials"),
     "/api/credentials/{name}": _named("/api/credentials/{credential}"),
     "/api/approvals": _plain("/api/approvals"),

@@ -15,6 +15,7 @@ const LOOKS: Record<string, Look> = {
   ABANDONED: { tone: "failed", shape: "cross", name: "abandoned" },
   RUNNING: { tone: "running", shape: "play", name: "running" },
   OPEN: { tone: "running", shape: "play", name: "open" },
+  HELD: { tone: "running", shape: "play", name: "held" },
   CLAIMED: { tone: "running", shape: "play", name: "claimed" },
   PAUSED: { tone: "waiting", shape: "bars", name: "paused" },
   PENDING: { tone: "idle", shape: "ring", name: "pending" },

@@ -18,6 +18,7 @@ from tests.support.storage import (
 
 from noetl_contracts import ids
 from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ledger.records import LeasedCommand
 from noetl_replay import rows as replay_rows
 from noetl_storage.ledger.frame_bins import bin_frames
 from noetl_storage.ledger.surfaces import KEY_BY_SURFACE
@@ -504,6 +505,43 @@ async def test_what_is_urgent_is_seen_before_what_waits_longer(stores: Stores) -
     assert sorted((await listed("far", "edge"))[:2]) == ["5", "6"]
     assert await listed() == []
     assert await listed("edge", organization_id=OrganizationId("other")) == []
+
+
+async def test_what_workers_run_is_listed_with_its_frame_and_its_lease(stores: Stores) -> None:
+    live, ended = an_execution(), an_execution()
+    at_work: Row = {"status": "RUNNING", "worker_id": "w-1"}
+    rows = {
+        "execution": [execution_row(live), execution_row(ended, ended_at=NOON)],
+        "stage": [stage_row(live, stage_id="201", frame_policy={"lease_seconds": 12})],
+        "command": [
+            command_row(live, "1", **at_work, started_event_id="90", stage_id="201"),
+            command_row(live, "2", status="RUNNING", worker_id="w-2", started_event_id="80"),
+            command_row(live, "3", status="ISSUED", worker_id=None),
+            command_row(live, "4", status="COMPLETED", worker_id="w-1", started_event_id="70"),
+            command_row(ended, "5", **at_work, started_event_id="60"),
+        ],
+        "frame": [
+            frame_row(live, "301", command_id="1", status="COMPLETED"),
+            frame_row(live, "302", command_id="1", status="RUNNING"),
+        ],
+    }
+    await stores.projections.apply_rows(
+        shard=0, rows=rows, positions=dict.fromkeys((live, ended), (0, 1))
+    )
+
+    async def listed(**fields: Any) -> list[LeasedCommand]:
+        asked = {"tenant_id": TENANT, "organization_id": ORGANIZATION, "commands_max": 10, **fields}
+        found = await stores.projections.list_leased(**asked)
+        return [item for item in found if item.execution_id in (live, ended)]
+
+    other, first = await listed()
+    assert (first.command_id, first.frame_id, first.lease_s) == ("1", "302", 12.0)
+    assert (first.path, first.step, first.attempt) == ("demo/pft", "fetch", 1)
+    assert (first.worker_id, first.started_event_id, first.heard_at) == ("w-1", "90", NOON)
+    assert (other.command_id, other.frame_id, other.lease_s) == ("2", None, None)
+    assert [item.command_id for item in await listed(worker_id="w-2")] == ["2"]
+    assert await listed(tenant_id=TenantId("other")) == []
+    assert [item.command_id for item in await listed(commands_max=1)] == ["2"]
 
 
 async def test_one_frame_is_found_by_its_identity(stores: Stores) -> None:

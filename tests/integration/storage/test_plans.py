@@ -25,6 +25,7 @@ HOT = [
     ("projections", "list_commands", "command_pkey"),
     ("projections", "list_overdue", "command_live"),
     ("projections", "list_urgent", "command_live"),
+    ("projections", "list_leased", "command_live"),
     ("checkpoints", "list_latest", "checkpoint_pkey"),
     ("projections", "list_stalled", "execution_live"),
     ("snapshots", "find", "projection_snapshot_pkey"),

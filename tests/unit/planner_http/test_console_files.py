@@ -105,6 +105,9 @@ async def test_a_page_asked_for_as_json_leads_to_the_api() -> None:
     [
         ("runs/72/events", "/api/executions/72/events"),
         ("runs/72", "/api/executions/72/moment"),
+        ("runs/72/items", "/api/executions/72/items"),
+        ("runs/72/compare", "/api/executions/72/moments/difference"),
+        ("runs/72/counterfactual", "/api/executions/72/counterfactual"),
         ("playbooks/demo/hello", "/api/catalog/demo/hello"),
         (
             "playbooks/demo/a b€?version=1\r#",
@@ -127,7 +130,25 @@ def test_pages_have_an_address_in_the_api(page: str, address: str | None) -> Non
         ("runs/72/logs", "step=a%26b", "/api/executions/72/logs?step=a%26b"),
         ("runs/72/context", "as_of=30", "/api/executions/72/moment?version=30"),
         ("runs/72/events", "find=step+a", "/api/executions/72/events?text=step+a"),
+        ("runs/72/logs", "as_of=30", "/api/executions/72/logs?version=30"),
+        ("runs/72/payloads", "as_of=30", "/api/result/72/list?version=30"),
         ("runs/72/logs", "find=", "/api/executions/72/logs?text="),
+        (
+            "runs/72/items",
+            "step=a%2Fb&state=failed&as_of=30",
+            "/api/executions/72/items?step=a%2Fb&state=failed&version=30",
+        ),
+        (
+            "runs/72/compare",
+            "before=3&after=9",
+            "/api/executions/72/moments/difference?before=3&after=9",
+        ),
+        (
+            "runs/72/compare",
+            "run=73&as_of=9",
+            "/api/executions/72/difference?with=73&version=9",
+        ),
+        ("runs/72/counterfactual", "other=2", "/api/executions/72/counterfactual?other=2"),
         ("playbooks/demo/a", "version=-3", "/api/catalog/demo/a?version=-3"),
         ("notifications", "", "/api/notifications"),
     ],

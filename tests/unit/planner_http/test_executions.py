@@ -264,6 +264,22 @@ async def test_events_are_read_in_pages_after_a_version(api: Api, world: ApiWorl
     assert isinstance(entered["event_id"], str)
 
 
+async def test_events_are_read_up_to_a_version(api: Api, world: ApiWorld) -> None:
+    execution_id = an_execution()
+    await world.append(execution_id, [*beginning(), *ending()])
+    await world.project(execution_id)
+
+    async def read(**query: int) -> tuple[list[int], bool]:
+        answer = await api.get(f"/api/executions/{execution_id}/events", params=query)
+        page = answer.json()
+        return [event["version"] for event in page["events"]], page["has_more"]
+
+    assert await read(version=2) == ([1, 2], False)
+    assert await read(version=3, limit=2) == ([1, 2], True)
+    assert await read(version=3, after=2) == ([3], False)
+    assert await read(version=3, after=3) == ([], False)
+
+
 @pytest.mark.parametrize("wrong", ["12", "hello", "99999999999999999999", "-1"])
 async def test_an_unknown_execution_is_a_404_in_words(api: Api, wrong: str) -> None:
     for place in ("", "/status", "/events", "/stages", "/frames", "/stream"):

@@ -157,3 +157,12 @@ def test_case_is_folded_as_languages_do() -> None:
     line = LogLine(0, 0, "stdout", "", "Große Straße")
     assert LogFilter(text="STRASSE").covers_line(line)
     assert not LogFilter(text="STRASSE", stream=LogStream.STDERR).covers_line(line)
+
+
+def test_lines_are_wanted_up_to_the_microsecond_of_a_moment() -> None:
+    wanted = LogFilter(until_us=2_000_000)
+    covered = [
+        wanted.covers_line(LogLine(at, 0, "stdout", "", "")) for at in (0, 2 * 10**6, 2_000_001)
+    ]
+    assert covered == [True, True, False]
+    assert wanted.is_of_lines

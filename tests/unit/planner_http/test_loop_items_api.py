@@ -18,7 +18,12 @@ from noetl_contracts.commands.loop_collections import (
 )
 from noetl_contracts.errors import ErrorObject, FailedTry
 from noetl_contracts.events import Event
-from noetl_contracts.events.command_events import CommandIssued, CommandReissued
+from noetl_contracts.events.command_events import (
+    CommandCompleted,
+    CommandFailed,
+    CommandIssued,
+    CommandReissued,
+)
 from noetl_contracts.events.frame_events import FrameCommitted, FrameDispatched, FrameFailed
 from noetl_contracts.events.loop_events import LoopStarted, StageOpened
 from noetl_contracts.events.step_events import CallDone, CallError
@@ -329,3 +334,86 @@ async def test_a_page_that_cannot_be_is_refused(
     await world.append(execution, [*beginning(), started(total=1, collection=[1])], has_keys=True)
     await world.project(execution)
     assert (await refusal(api, execution, "start", **query))[0] == 400
+
+
+async def run_items(api: Api, world: ApiWorld) -> ExecutionId:
+    """A loop of three items: the first two were handed out, then the second and the first ended."""
+    execution = an_execution()
+    loop = started(total=3, collection=["a", "b", "c"])
+    second = CommandFailed(
+        command_id=ids.derive_command_id(RUN, "item-1"),
+        run_id=RUN,
+        step="start",
+        attempt=1,
+        error=error(),
+    )
+    first = CommandCompleted(
+        command_id=ids.derive_command_id(RUN, "item-0"),
+        run_id=RUN,
+        step="start",
+        attempt=1,
+        worker_id=WorkerId("w"),
+    )
+    events = [
+        *(*beginning(), loop, issued(0), issued(1)),
+        *(second, broken(1, error()), first, done(0)),
+    ]
+    await world.append(execution, events, has_keys=True)
+    await world.project(execution)
+    return execution
+
+
+async def test_items_are_shown_as_they_were_at_a_version(api: Api, world: ApiWorld) -> None:
+    execution = await run_items(api, world)
+
+    async def list_states(version: int | None, **query: Any) -> list[str]:
+        asked = query if version is None else {"version": version, **query}
+        answer = await api.get(f"/api/executions/{execution}/items", params=asked)
+        assert answer.status_code == 200, answer.text
+        return [item["state"] for item in answer.json()["items"]]
+
+    assert await list_states(3) == ["pending", "pending", "pending"]
+    assert await list_states(5) == ["running", "running", "pending"]
+    assert await list_states(7) == ["running", "failed", "pending"]
+    assert await list_states(7, state="running") == ["running"]
+    assert await list_states(9) == await list_states(None) == ["completed", "failed", "pending"]
+
+
+async def test_counts_of_items_are_those_of_the_version(api: Api, world: ApiWorld) -> None:
+    execution = await run_items(api, world)
+    answer = await api.get(f"/api/executions/{execution}/items/start", params={"version": 7})
+    counts = answer.json()["counts"]
+    assert counts == {"total": 3, "completed": 0, "failed": 1, "running": 1}
+
+
+@pytest.mark.parametrize(
+    ("version", "status", "code"), [(2, 404, "no_loop"), (99, 400, "bad_request")]
+)
+async def test_items_before_the_loop_and_after_the_end_are_refused(
+    api: Api, world: ApiWorld, version: int, status: int, code: str
+) -> None:
+    execution = await run_items(api, world)
+    for address in ("items", "items/start"):
+        answer = await api.get(
+            f"/api/executions/{execution}/{address}", params={"version": version}
+        )
+        assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
+
+
+async def test_rows_of_frames_have_the_times_of_their_frames(api: Api, world: ApiWorld) -> None:
+    execution = an_execution()
+    events = [
+        *beginning(),
+        opened(max_rows=3),
+        started(collection_form=CollectionForm.RANGE, **CHUNKS),
+        dispatched(0, 3, start=0),
+        frame_failed(0, 3, 1, [1, record("bad row"), 3]),
+    ]
+    await world.append(execution, events, has_keys=True)
+    await world.project(execution)
+    address = f"/api/executions/{execution}/items"
+    item = (await api.get(address)).json()["items"][0]
+    assert item["issued_at"] < item["ended_at"]
+    then = (await api.get(address, params={"version": 5})).json()
+    assert [item["state"] for item in then["items"]] == ["running"] * 3 + ["pending"] * 3
+    assert all(item["error"] is None for item in then["items"])

@@ -138,7 +138,8 @@ def test_a_fold_shows_what_a_replay_shows(name: str) -> None:
             assert fold.list_rows(surface) == list(replay.surfaces[surface].values())
         assert [fold.show_execution()] == list(replay.surfaces["execution"].values())
         frames = replay.surfaces["frame"].values()
-        assert fold.bin_frames(bins_max=3) == bin_frames(frames, bins_max=3)
+        for bins_max in (1, 3):
+            assert fold.bin_frames(bins_max=bins_max) == bin_frames(frames, bins_max=bins_max)
 
 
 def empty_state_of(history: History) -> ExecutionState:
@@ -210,7 +211,12 @@ def test_a_bin_counts_by_state_and_measures_what_has_ended() -> None:
     ]
     (item,) = bin_frames(frames, bins_max=1)
     assert (item.done, item.failed, item.running, item.cancelled) == (4, 1, 1, 1)
-    assert (item.p50_s, item.p95_s) == (3.0, 9.0)
+    assert (item.min_s, item.p50_s, item.p95_s, item.max_s) == (1.0, 3.0, 9.0, 9.0)
+
+
+def test_a_bin_in_which_no_frame_has_ended_has_no_durations() -> None:
+    (item,) = bin_frames([a_frame(1, status="RUNNING", seconds=None)], bins_max=1)
+    assert (item.min_s, item.p50_s, item.p95_s, item.max_s) == (None, None, None, None)
 
 
 def test_twenty_thousand_frames_make_no_more_bins_than_a_page_shows() -> None:

@@ -20,7 +20,7 @@ from tests.support.storage import an_execution
 from noetl_chassis.clock import SystemClock
 from noetl_contracts import subjects
 from noetl_contracts.commands.worker_pools import Pools, Priority, WorkerHeartbeat
-from noetl_contracts.events.command_events import CommandIssued
+from noetl_contracts.events.command_events import CommandIssued, CommandStarted
 from noetl_contracts.ids import CommandId, ExecutionId, RunId, WorkerId
 from noetl_contracts.requests import facts
 from noetl_contracts.requests.facts import ExecutionRequested
@@ -184,3 +184,53 @@ async def test_a_shared_pool_shows_what_waits_of_the_own_organization_alone() ->
         (gpu,) = (pool for pool in pools if pool["name"] == "gpu")
         shown[caller.name] = {lane["lane"]: lane["pending"] for lane in gpu["lanes"]}["io"]
     assert list(shown.values()) == [3, 0, 1]
+
+
+async def leased(world: ApiWorld, pool: str) -> ExecutionId:
+    execution_id = an_execution()
+    issued = CommandIssued(
+        command_id=CommandId("5"),
+        run_id=RunId("11"),
+        step="start",
+        unit="step",
+        pool=pool,
+        lane="io",
+        attempts_max=3,
+    )
+    started = CommandStarted(
+        command_id=CommandId("5"),
+        run_id=RunId("11"),
+        step="start",
+        attempt=1,
+        worker_id=WorkerId("w-1"),
+    )
+    await world.append(execution_id, [*beginning(), issued, started])
+    await world.project(execution_id)
+    return execution_id
+
+
+@pytest.mark.parametrize("pool", ["gpu", "edge"])
+async def test_what_a_worker_holds_is_told_with_the_end_of_its_lease(
+    world: ApiWorld, pool: str
+) -> None:
+    execution_id = await leased(world, pool)
+    async with opened(world) as (api, _):
+        found = (await api.get("/api/workers/leases")).json()
+        of_others = (await api.get("/api/workers/leases", params={"worker": "w-2"})).json()
+    (lease,) = found["leases"]
+    assert (lease["execution_id"], lease["path"], lease["step"]) == (
+        *(execution_id, "demo/hello", "start"),
+    )
+    assert (lease["worker_id"], lease["attempt"], lease["pool"]) == ("w-1", 1, pool)
+    assert lease["since"] is not None
+    # Of pools of JetStream the bus alone knows when a lease ends.
+    assert (lease["ends_at"] is None) == (pool == "gpu")
+    assert not found["has_more"]
+    assert of_others["leases"] == []
+
+
+async def test_leases_of_other_organizations_are_not_told(world: ApiWorld) -> None:
+    await leased(world, "gpu")
+    caller = await make_caller(world, "viewer", place=OTHER)
+    async with open_client(make_guarded_app(world), caller) as client:
+        assert (await client.get("/api/workers/leases")).json()["leases"] == []

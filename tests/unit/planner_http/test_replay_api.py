@@ -148,6 +148,20 @@ async def test_a_snapshot_of_the_past_changes_nothing_but_time(api: Api, world: 
         assert again == without
 
 
+async def test_two_moments_of_a_run_are_compared_at_an_address_of_the_run(
+    api: Api, world: ApiWorld
+) -> None:
+    execution_id = await a_run(world)
+    address = f"/api/executions/{execution_id}/moments/difference"
+    asked = await ask(api, "diff", execution_id, before=2, after=4)
+    found = (await api.get(address, params={"before": 2, "after": 4})).json()
+    assert found == {name: value for name, value in asked.items() if name != "http"}
+    # Nothing named: the middle of the history with its end.
+    assert (await api.get(address)).json() == found
+    late = await api.get(address, params={"before": 2, "after": 5})
+    assert (late.status_code, late.json()["code"]) == (400, "no_such_position")
+
+
 async def test_differences_are_shown_as_a_tree(api: Api, world: ApiWorld) -> None:
     execution_id = await a_run(world)
     found = await ask(api, "diff", execution_id, before=2, after=4)
@@ -316,3 +330,15 @@ async def test_a_history_that_grows_while_it_is_audited_is_whole(world: ApiWorld
         answer = (await client.get(path, params=PLACE)).json()
     assert (answer["is_whole"], answer["findings"]) == (True, [])
     assert answer["version"] == (2 if at == 5 else 4)
+
+
+async def test_results_are_listed_as_they_were_at_a_version(api: Api, world: ApiWorld) -> None:
+    execution_id = await a_loop(world)
+    address = f"/api/result/{execution_id}/list"
+    latest = (await api.get(address)).json()
+    head = (await ask(api, "state", execution_id))["head_version"]
+    assert (await api.get(address, params={"version": head})).json() == latest
+    assert latest["results"]
+    assert (await api.get(address, params={"version": 2})).json()["results"] == []
+    late = await api.get(address, params={"version": head + 1})
+    assert late.status_code == 400

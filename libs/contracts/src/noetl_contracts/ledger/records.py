@@ -15,9 +15,11 @@ from noetl_contracts.ids import (
     CommandId,
     EventId,
     ExecutionId,
+    FrameId,
     OrganizationId,
     StageId,
     TenantId,
+    WorkerId,
 )
 from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
@@ -268,6 +270,27 @@ class IssuedCommand(Struct, frozen=True, kw_only=True):
     since: datetime
 
 
+class LeasedCommand(Struct, frozen=True, kw_only=True):
+    """A command of a live execution that a worker runs, and the frame that it is at.
+
+    `lease_s` is what the playbook says of leases, None where it says nothing.
+    """
+
+    execution_id: ExecutionId
+    path: str
+    command_id: CommandId
+    stage_id: StageId | None
+    frame_id: FrameId | None
+    step: str
+    attempt: int
+    worker_id: WorkerId | None
+    pool: str
+    lane: str
+    started_event_id: EventId | None
+    heard_at: datetime
+    lease_s: float | None
+
+
 class Snapshot(Struct, frozen=True, kw_only=True):
     """A state folded up to a version; it only saves time, and may be ignored or lost.
 
@@ -331,7 +354,9 @@ class FrameBin(Struct, frozen=True, kw_only=True):
     cancelled: int
     running: int
     rows: int
+    min_s: float | None
     p50_s: float | None
     p95_s: float | None
+    max_s: float | None
     first: str
     last: str

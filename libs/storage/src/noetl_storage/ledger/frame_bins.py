@@ -97,8 +97,10 @@ def _sum_bin(stage_id: str, place: int, spans: list[FrameSpan]) -> FrameBin:
         cancelled=cancelled_count,
         running=len(spans) - completed_count - failed_count - cancelled_count,
         rows=sum(span.row_count for span in spans),
+        min_s=durations[0] if durations else None,
         p50_s=_find_percentile(durations, 0.5),
         p95_s=_find_percentile(durations, 0.95),
+        max_s=durations[-1] if durations else None,
         first=str(spans[0].frame_id),
         last=str(spans[-1].frame_id),
     )

@@ -7,7 +7,12 @@ from typing import Any
 from noetl_contracts import codec
 from noetl_contracts.commands.waits import MessageWait
 from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId
-from noetl_contracts.ledger.records import IssuedCommand, OpenWait, StoredLineageLink
+from noetl_contracts.ledger.records import (
+    IssuedCommand,
+    LeasedCommand,
+    OpenWait,
+    StoredLineageLink,
+)
 from noetl_contracts.payloads import PayloadRef
 from noetl_contracts.status import CommandStatus
 
@@ -53,6 +58,26 @@ def read_issued_command(row: Mapping[str, Any]) -> IssuedCommand:
         pool=row["pool"],
         lane=row["lane"],
         since=row["heard_at"],
+    )
+
+
+def read_leased_command(row: Mapping[str, Any]) -> LeasedCommand:
+    """Read a command row that a worker runs, with its path, its frame and the stage's policy."""
+    lease_s = (row["frame_policy"] or {}).get("lease_seconds")
+    return LeasedCommand(
+        execution_id=row["execution_id"],
+        path=row["path"],
+        command_id=CommandId(row["command_id"]),
+        stage_id=row["stage_id"],
+        frame_id=row["frame_id"],
+        step=row["step_name"],
+        attempt=row["attempts"],
+        worker_id=row["worker_id"],
+        pool=row["pool"],
+        lane=row["lane"],
+        started_event_id=row["started_event_id"],
+        heard_at=row["heard_at"],
+        lease_s=None if lease_s is None else float(lease_s),
     )
 
 

@@ -17,12 +17,13 @@ from noetl_contracts.ledger.records import (
     CheckpointCommitted,
     FrameBin,
     IssuedCommand,
+    LeasedCommand,
     LiveCommandCount,
     OpenWait,
     OverdueCommand,
     StoredLineageLink,
 )
-from noetl_contracts.status import CommandStatus
+from noetl_contracts.status import CommandStatus, FrameStatus
 from noetl_storage.ledger import frame_bins
 from noetl_storage.ledger.surfaces import (
     KEY_BY_SURFACE,
@@ -30,6 +31,7 @@ from noetl_storage.ledger.surfaces import (
     LIVE_EXECUTION,
     list_latest_rows,
     read_issued_command,
+    read_leased_command,
     read_open_waits,
     read_stored_link,
 )
@@ -334,6 +336,45 @@ class MemoryProjections:
         ]
         rows.sort(key=lambda row: (LANES.index(row["lane"]), row["heard_at"]))
         return [read_issued_command(row) for row in rows[:commands_max]]
+
+    async def list_leased(
+        self,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        worker_id: str | None = None,
+        commands_max: int,
+    ) -> list[LeasedCommand]:
+        """Return commands that workers run, the longest running first."""
+        executions = self._get_surface("execution")
+        rows = [
+            row
+            for row in self._get_surface("command").values()
+            if row["status"] == CommandStatus.RUNNING
+            and (row["tenant_id"], row["organization_id"]) == (tenant_id, organization_id)
+            and worker_id in (None, row["worker_id"])
+            and _is_execution_live(executions.get((row["execution_id"], row["execution_id"])))
+        ]
+        rows.sort(key=lambda row: (int(row["started_event_id"] or 2**63), int(row["command_id"])))
+        return [self._read_leased_row(row) for row in rows[:commands_max]]
+
+    def _read_leased_row(self, command: Row) -> LeasedCommand:
+        execution_id = command["execution_id"]
+        stage = self._get_surface("stage").get((execution_id, command["stage_id"]), {})
+        frame_ids = [
+            row["frame_id"]
+            for row in self._get_surface("frame").values()
+            if (row["execution_id"], row["command_id"]) == (execution_id, command["command_id"])
+            and row["status"] in (FrameStatus.CLAIMED, FrameStatus.RUNNING)
+        ]
+        return read_leased_command(
+            {
+                **command,
+                "path": self._get_surface("execution")[execution_id, execution_id]["path"],
+                "frame_id": max(frame_ids, key=int, default=None),
+                "frame_policy": stage.get("frame_policy"),
+            }
+        )
 
     def _list_issued_rows(self, tenant_id: TenantId, organization_id: OrganizationId) -> list[Row]:
         executions = self._get_surface("execution")

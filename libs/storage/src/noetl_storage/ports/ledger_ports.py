@@ -19,6 +19,7 @@ from noetl_contracts.ledger.records import (
     InboxMessage,
     InboxOutcome,
     IssuedCommand,
+    LeasedCommand,
     LineageLink,
     LiveCommandCount,
     OpenWait,
@@ -370,6 +371,16 @@ class Projections(Protocol):
         commands_max: int,
     ) -> list[IssuedCommand]:
         """Return commands of pools that nobody has begun, by lane and how long they wait."""
+
+    async def list_leased(
+        self,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        worker_id: str | None = None,
+        commands_max: int,
+    ) -> list[LeasedCommand]:
+        """Return commands that workers run, the longest running first."""
 
     async def list_waits(
         self,

@@ -69,6 +69,7 @@ from noetl_planner.api.identity import (
 )
 from noetl_planner.api.lookup import fold_slices
 from noetl_planner.api.lookup.fold_slices import MomentUnderWay
+from noetl_planner.api.loop_items import frame_history
 from noetl_planner.api.loop_items import routes as loop_items
 from noetl_planner.api.pools import pools
 from noetl_planner.api.triggers import (
@@ -205,6 +206,7 @@ API_ROUTES: tuple[ControllerRouterHandler, ...] = (
     *forks.ROUTES,
     *lineages.ROUTES,
     *loop_items.ROUTES,
+    *frame_history.ROUTES,
     *logs.ROUTES,
     *objects.ROUTES,
     *results.ROUTES,

@@ -12,6 +12,7 @@ from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger.records import (
     FrameBin,
     IssuedCommand,
+    LeasedCommand,
     LiveCommandCount,
     OpenWait,
     OverdueCommand,
@@ -22,6 +23,7 @@ from noetl_storage.ledger.surfaces import (
     OPTIONAL_COLUMNS,
     list_latest_rows,
     read_issued_command,
+    read_leased_command,
     read_open_waits,
 )
 from noetl_storage.postgres import event_rows, queries
@@ -300,6 +302,20 @@ class PostgresProjections:
             _QUERIES["list_urgent"], tenant_id, organization_id, pools, LANES, commands_max
         )
         return [read_issued_command(record_to_row(record)) for record in rows]
+
+    async def list_leased(
+        self,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        worker_id: str | None = None,
+        commands_max: int,
+    ) -> list[LeasedCommand]:
+        """Return commands that workers run, the longest running first."""
+        rows = await self._database.fetch_rows(
+            _QUERIES["list_leased"], tenant_id, organization_id, worker_id, commands_max
+        )
+        return [read_leased_command(record_to_row(record)) for record in rows]
 
     async def list_waits(
         self,

@@ -183,8 +183,10 @@ select
     count(*) filter (where status = 'CANCELLED') as cancelled,
     count(*) filter (where status in ('PENDING', 'CLAIMED', 'RUNNING')) as running,
     coalesce(sum(row_count), 0)::bigint as rows,
+    min(duration_s) as min_s,
     percentile_disc(0.5) within group (order by duration_s) as p50_s,
     percentile_disc(0.95) within group (order by duration_s) as p95_s,
+    max(duration_s) as max_s,
     min(frame_id)::text as first, max(frame_id)::text as last
 from binned
 group by stage_id, place
@@ -555,6 +557,30 @@ cross join lateral (
 ) as c
 order by urgent.place, c.heard_at
 limit $5;
+
+-- name: list_leased :many
+-- At most $4 commands of tenant $1 and organization $2 that workers run, of worker $3 if given, the
+-- longest running first; of those that run frames the frame too.
+select
+    c.execution_id, e.path, c.command_id, c.stage_id, f.frame_id, c.step_name, c.attempts,
+    c.worker_id, c.pool, c.lane, c.started_event_id, c.heard_at, s.frame_policy
+from noetl.command as c
+inner join noetl.execution as e on e.execution_id = c.execution_id
+left join noetl.stage as s on s.execution_id = c.execution_id and s.stage_id = c.stage_id
+left join lateral (
+    select max(f.frame_id) as frame_id
+    from noetl.frame as f
+    where f.execution_id = c.execution_id
+        and f.command_id = c.command_id
+        and f.status in ('CLAIMED', 'RUNNING')
+) as f on true
+where c.tenant_id = $1
+    and c.organization_id = $2
+    and c.status = 'RUNNING'
+    and ($3::text is null or c.worker_id = $3)
+    and e.ended_at is null
+order by c.started_event_id, c.command_id
+limit $4;
 
 -- name: list_waits :many
 -- At most $6 waits of tenant $1 and organization $2: at address $3, of mode $4, of execution $5, if

@@ -36,8 +36,11 @@ _PAGES = tuple(
         (r"runs/(?P<id>[0-9]+)", "/api/executions/{id}/moment"),
         (r"runs/(?P<id>[0-9]+)/events", "/api/executions/{id}/events"),
         (r"runs/(?P<id>[0-9]+)/logs", "/api/executions/{id}/logs"),
+        (r"runs/(?P<id>[0-9]+)/items", "/api/executions/{id}/items"),
         (r"runs/(?P<id>[0-9]+)/payloads", "/api/result/{id}/list"),
         (r"runs/(?P<id>[0-9]+)/context", "/api/executions/{id}/moment"),
+        (r"runs/(?P<id>[0-9]+)/compare", "/api/executions/{id}/moments/difference"),
+        (r"runs/(?P<id>[0-9]+)/counterfactual", "/api/executions/{id}/counterfactual"),
         (r"approvals", "/api/approvals"),
         (r"workers", "/api/workers"),
         (r"health", "/api/health"),
@@ -54,8 +57,11 @@ _PAGES = tuple(
 # What the API calls the words of a page's address: the moment that is shown, and a search.
 _QUERY_NAMES = {
     "/api/executions/{id}/moment": {"as_of": "version"},
-    "/api/executions/{id}/events": {"find": "text"},
-    "/api/executions/{id}/logs": {"find": "text"},
+    "/api/executions/{id}/items": {"as_of": "version"},
+    "/api/executions/{id}/difference": {"as_of": "version", "run": "with"},
+    "/api/executions/{id}/events": {"as_of": "version", "find": "text"},
+    "/api/executions/{id}/logs": {"as_of": "version", "find": "text"},
+    "/api/result/{id}/list": {"as_of": "version"},
 }
 # Words that only say what a page shows in its panel: the answer has all of it. What narrows a page
 # and not the answer stays, and the API refuses it.
@@ -63,6 +69,11 @@ _PANEL_WORDS = {
     "/api/executions/{id}/moment": frozenset({"step"}),
     "/api/result/{id}/list": frozenset({"step"}),
 }
+# The page that compares two moments compares two runs where its address names another one.
+_MOMENTS_COMPARED, _RUNS_COMPARED = (
+    "/api/executions/{id}/moments/difference",
+    "/api/executions/{id}/difference",
+)
 _IMMUTABLE = "public, max-age=31536000, immutable"
 
 Accepted = Annotated[str, HeaderParameter(name="Accept-Encoding")]
@@ -123,14 +134,21 @@ def find_json_address(page: str, query: str) -> str | None:
         if match is not None:
             # A page's name came decoded; in an address it is written as one again.
             words = {name: quote(word) for name, word in match.groupdict().items()}
-            json_address = address.format(**words)
+            asked = _choose_address(address, query)
+            json_address = asked.format(**words)
             json_query = _rename_words(
                 query,
-                _QUERY_NAMES.get(address, {}),
-                panel_words=_PANEL_WORDS.get(address, frozenset()),
+                _QUERY_NAMES.get(asked, {}),
+                panel_words=_PANEL_WORDS.get(asked, frozenset()),
             )
             return f"{json_address}?{json_query}" if json_query else json_address
     return None
+
+
+def _choose_address(address: str, query: str) -> str:
+    """Return the address of two runs for the page that compares, where a run is named."""
+    is_of_runs = address == _MOMENTS_COMPARED and "run" in dict(parse_qsl(query))
+    return _RUNS_COMPARED if is_of_runs else address
 
 
 def _rename_words(query: str, names: Mapping[str, str], *, panel_words: frozenset[str]) -> str:

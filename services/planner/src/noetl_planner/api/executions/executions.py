@@ -246,10 +246,12 @@ async def list_events(
     after: From = 0,
     limit: Limit = 200,
     text: Annotated[str | None, QueryParameter(min_length=1, max_length=200)] = None,
+    version: Annotated[int | None, QueryParameter(ge=1, le=problems.NUMBER_MAX)] = None,
 ) -> EventPage:
     """List events after a version, in order; with `text` those whose type, step or status has it.
 
-    A search looks at so many events for one answer, which may be empty while there are more.
+    A search looks at so many events for one answer, which may be empty while there are more. With
+    a `version` those that had happened by it.
     """
     row = await execution_lookup.get_execution_row(services, execution_id)
     checked_id = ExecutionId(row["execution_id"])
@@ -257,11 +259,12 @@ async def list_events(
         services, checked_id, after=after, text=text, events_max=limit
     )
     head = await services.history.ledger.find_head(checked_id)
+    end = 0 if head is None else min(head.version, version or head.version)
     return EventPage(
         execution_id=checked_id,
-        events=found.events,
-        next_after=found.last,
-        has_more=head is not None and found.last < head.version,
+        events=[event for event in found.events if event.version <= end],
+        next_after=min(found.last, max(after, end)),
+        has_more=found.last < end,
     )
 
 

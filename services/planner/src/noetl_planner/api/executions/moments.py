@@ -57,7 +57,7 @@ class Moment(Struct, frozen=True, kw_only=True):
     """A run at a version; `at` is when that event happened. Without READ there are no variables.
 
     `is_past` says that the ledger was folded up to the version. `more_stages` and `more_runs` say
-    that there are more than are shown.
+    that there are more than are shown. `stage_frames` has all frames of each stage in one bin.
     """
 
     execution_id: str
@@ -82,6 +82,7 @@ class Moment(Struct, frozen=True, kw_only=True):
     stages: list[StageView]
     loops: list[LoopView]
     bins: list[FrameBin]
+    stage_frames: list[FrameBin]
     more_stages: bool
     more_runs: bool
     variables: dict[str, Any]
@@ -98,6 +99,7 @@ class _Surfaces(Struct, frozen=True, kw_only=True):
     stages: list[Row]
     loops: list[Row]
     bins: list[FrameBin]
+    stage_frames: list[FrameBin]
 
 
 @get("/executions/{execution_id:str}/moment", tags=["executions"], responses=fold_slices.UNDER_WAY)
@@ -182,14 +184,17 @@ async def _view_surfaces(
 
 async def _read_surfaces(history: HistoryStores, execution_id: ExecutionId, row: Row) -> _Surfaces:
     stages = await history.projections.list_rows("stage", execution_id)
-    bins_max = _count_stage_bins(len(stages))
+    bins, stage_frames = list[FrameBin](), list[FrameBin]()
+    if stages:
+        bins_max = _count_stage_bins(len(stages))
+        bins = await history.projections.bin_frames(execution_id, bins_max=bins_max)
+        stage_frames = await history.projections.bin_frames(execution_id, bins_max=1)
     return _Surfaces(
         execution=row,
         stages=stages,
         loops=await history.projections.list_rows("loop", execution_id),
-        bins=await history.projections.bin_frames(execution_id, bins_max=bins_max)
-        if stages
-        else [],
+        bins=bins,
+        stage_frames=stage_frames,
     )
 
 
@@ -203,6 +208,7 @@ async def _fold_surfaces(
         stages=stages,
         loops=fold.list_rows("loop"),
         bins=fold.bin_frames(bins_max=_count_stage_bins(len(stages))),
+        stage_frames=fold.bin_frames(bins_max=1),
     )
     services.history.moment_folds.keep_fold(fold)
     return surfaces
@@ -266,6 +272,7 @@ def _build_moment(
         stages=[views.view_stage(stage) for stage in stages],
         loops=[views.view_loop(loop) for loop in surfaces.loops[:STAGES_MAX]],
         bins=[frame_bin for frame_bin in surfaces.bins if frame_bin.stage_id in stage_ids],
+        stage_frames=[item for item in surfaces.stage_frames if item.stage_id in stage_ids],
         more_stages=len(surfaces.stages) > STAGES_MAX or len(surfaces.loops) > STAGES_MAX,
         more_runs=len(runs) > RUNS_MAX,
         variables=ctx_references.show_markers(row.get("variables") or {}),

@@ -4,8 +4,8 @@ import asyncio
 from http import HTTPStatus
 from typing import Annotated
 
-from litestar import post
-from litestar.params import FromPath, JSONBody
+from litestar import get, post
+from litestar.params import FromPath, JSONBody, QueryParameter
 from litestar.status_codes import HTTP_200_OK
 from msgspec import Meta, Struct
 
@@ -16,7 +16,7 @@ from noetl_contracts.ledger.records import CatalogEntry, HistoryHead
 from noetl_planner.api.catalog import catalog_entries
 from noetl_planner.api.history import cuts
 from noetl_planner.api.http import problems
-from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.http.problems import NUMBER_MAX, ApiError
 from noetl_planner.api.http.services import ApiServices, Services
 from noetl_planner.api.lookup import execution_lookup
 from noetl_planner.domain import counterfactuals, recorded_outcomes
@@ -92,15 +92,49 @@ async def decide_counterfactual(
     services: Services, execution_id: FromPath[str], data: JSONBody[CounterfactualBody]
 ) -> CounterfactualReport:
     """Decide an execution's outcomes under another version of its playbook; nothing is run."""
+    return await _decide_under(services, execution_id, data, as_of=None)
+
+
+@get("/executions/{execution_id:str}/counterfactual", tags=["executions"])
+async def show_counterfactual(
+    services: Services,
+    execution_id: FromPath[str],
+    other: Annotated[int | None, QueryParameter(ge=-NUMBER_MAX, le=NUMBER_MAX)] = None,
+    as_of: Annotated[int | None, QueryParameter(ge=1, le=NUMBER_MAX)] = None,
+) -> CounterfactualReport:
+    """Decide an execution's outcomes under another registered version; nothing is run.
+
+    `as_of` may name the last version of its history alone: it is decided again as a whole.
+    """
+    if other is None:
+        raise problems.build_bad_request_error(
+            "no other version is named", hint="name a registered one: ?other=2"
+        )
+    return await _decide_under(
+        services, execution_id, CounterfactualBody(version=other), as_of=as_of
+    )
+
+
+async def _decide_under(
+    services: ApiServices, execution_id: str, other: CounterfactualBody, *, as_of: int | None
+) -> CounterfactualReport:
     head = await cuts.get_history_head(
         services,
         execution_lookup.check_execution_id(execution_id),
         tenant_id=services.tenant_id,
         organization_id=services.organization_id,
     )
+    if as_of not in (None, head.version):
+        raise ApiError(
+            HTTPStatus.CONFLICT,
+            code="decided_as_a_whole",
+            detail=f"execution {head.execution_id} is decided again up to its end, version "
+            f"{head.version}, and not up to {as_of}",
+            hint="leave out as_of",
+        )
     history = await _read_history(services, head)
     assert history.request is not None, "a usable history has its request"
-    entry = await _find_other_entry(services, history.request.path, data)
+    entry = await _find_other_entry(services, history.request.path, other)
     earlier = await services.playbooks.catalog.get_entry(history.request.catalog_id)
     recorded = await _decide_history(services, head, history, earlier)
     decided = await _decide_history(services, head, history, entry)
@@ -287,4 +321,4 @@ def _view_outcome(outcome: StepOutcome) -> EndOfStep:
     )
 
 
-ROUTES = [decide_counterfactual]
+ROUTES = [decide_counterfactual, show_counterfactual]

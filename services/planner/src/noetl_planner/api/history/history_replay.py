@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 
 from litestar import Router, get
 from litestar.di import Provide
-from litestar.params import FromQuery, QueryParameter
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath, FromQuery, QueryParameter
 from msgspec import Struct, structs
 
 from noetl_chassis import redaction
@@ -193,6 +194,37 @@ async def show_diff(
 
     A far position is folded in slices: 202 says how far, and the same question goes on.
     """
+    return await _compare_positions(services, history, before, after, projection)
+
+
+@get(
+    "/executions/{execution_id:str}/moments/difference",
+    tags=["replay"],
+    responses=fold_slices.UNDER_WAY,
+)
+async def show_moment_difference(
+    services: Services,
+    execution_id: FromPath[str],
+    before: Annotated[int | None, QueryParameter(ge=1, le=problems.NUMBER_MAX)] = None,
+    after: Annotated[int | None, QueryParameter(ge=1, le=problems.NUMBER_MAX)] = None,
+) -> Diff:
+    """Compare two moments of a run: the middle of its history with the latest, if none is named."""
+    history = await cuts.get_history_head(
+        services, execution_id, services.tenant_id, services.organization_id
+    )
+    middle = max(1, history.version // 2)
+    return await _compare_positions(
+        services, history, before or middle, after or history.version, "all"
+    )
+
+
+async def _compare_positions(
+    services: ApiServices,
+    history: HistoryHead,
+    before: int,
+    after: int | None,
+    projection: Projection,
+) -> Diff:
     before = await _check_position(services, history, before)
     surfaces = _list_surfaces(projection)
     if after is None:
@@ -356,7 +388,7 @@ async def show_density(
     )
 
 
-ROUTES = [
+ROUTES: list[Router | HTTPRouteHandler] = [
     Router(
         path="/replay",
         dependencies={
@@ -371,5 +403,6 @@ ROUTES = [
             show_live,
             show_density,
         ],
-    )
+    ),
+    show_moment_difference,
 ]

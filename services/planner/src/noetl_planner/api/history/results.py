@@ -17,10 +17,7 @@ from noetl_contracts.status import RunStatus
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices, Services
-from noetl_planner.api.lookup import (
-    execution_lookup,
-    payload_reader,
-)
+from noetl_planner.api.lookup import execution_lookup, payload_reader, replay_slices
 from noetl_planner.api.lookup.payload_reader import WINDOW_MAX, Window
 from noetl_playbook.templates import output_forms
 from noetl_playbook.views import error_view, result_envelope
@@ -88,14 +85,20 @@ class ResultStats(Struct, frozen=True, kw_only=True):
 
 
 @get("/result/{execution_id:str}/list", tags=["results"])
-async def list_results(services: Services, execution_id: FromPath[str]) -> ResultList:
-    """List the latest result of every step."""
-    return await list_step_results(services, execution_id)
+async def list_results(
+    services: Services,
+    execution_id: FromPath[str],
+    version: Annotated[int | None, QueryParameter(ge=1, le=problems.NUMBER_MAX)] = None,
+) -> ResultList:
+    """List the latest result of every step, or with a `version` those that there were by it."""
+    return await list_step_results(services, execution_id, version=version)
 
 
-async def list_step_results(services: ApiServices, execution_id: str) -> ResultList:
+async def list_step_results(
+    services: ApiServices, execution_id: str, *, version: int | None = None
+) -> ResultList:
     """List the latest result of every step; raises a 404 for an execution that is not there."""
-    checked_id, steps = await _list_steps_with_results(services, execution_id)
+    checked_id, steps = await _list_steps_with_results(services, execution_id, version=version)
     with_values = [step for step in steps if step.error or not _is_empty_result(step.result)]
     last = max(enumerate(with_values), key=_end_order, default=None)
     return ResultList(
@@ -260,11 +263,15 @@ def _build_no_run_error(execution_id: ExecutionId, step: str, run: str) -> ApiEr
 
 
 async def _list_steps_with_results(
-    services: ApiServices, text: str
+    services: ApiServices, text: str, *, version: int | None = None
 ) -> tuple[ExecutionId, list[StepState]]:
     row = await execution_lookup.get_execution_row(services, text)
     execution_id = ExecutionId(row["execution_id"])
-    state = await execution_lookup.fold_execution(services, execution_id)
+    if version is None:
+        state = await execution_lookup.fold_execution(services, execution_id)
+    else:
+        await execution_lookup.get_version_time(services, execution_id, version)
+        state = await replay_slices.fold_state(services, execution_id, until=version)
     return execution_id, [
         step_state for step_state in state.steps.values() if step_state.result or step_state.error
     ]

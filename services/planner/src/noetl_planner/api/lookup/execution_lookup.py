@@ -1,5 +1,7 @@
 """Where an execution stands, also in the moment before a projector has seen it."""
 
+from datetime import datetime
+
 from msgspec import structs
 
 from noetl_contracts import spelling
@@ -66,6 +68,22 @@ async def get_execution_row(services: ApiServices, text: str) -> Row:
         f"there is no execution {execution_id}",
         hint="noetl ls lists them",
     )
+
+
+async def get_version_time(
+    services: ApiServices, execution_id: ExecutionId, version: int
+) -> datetime:
+    """Return when a version of a history happened; raises a 400 for one that is not there yet."""
+    head = await services.history.ledger.find_head(execution_id)
+    if head is None or version > head.version:
+        raise problems.build_bad_request_error(
+            f"execution {execution_id} has no version {version} yet",
+            hint=f"its latest is {0 if head is None else head.version}",
+        )
+    (envelope,) = await services.history.ledger.read_events(
+        execution_id, after_version=version - 1, events_max=1
+    )
+    return envelope.event_time
 
 
 async def check_reach(services: ApiServices, execution_id: ExecutionId) -> None:

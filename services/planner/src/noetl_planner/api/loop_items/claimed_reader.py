@@ -8,6 +8,7 @@ from msgspec import structs
 from noetl_contracts import codec
 from noetl_contracts.commands.loop_collections import CollectionForm
 from noetl_contracts.events.frame_events import FrameEnd
+from noetl_contracts.ids import ExecutionId
 from noetl_planner.api.http.problems import build_bad_request_error
 from noetl_planner.api.http.services import ApiServices
 from noetl_planner.api.loop_items.frame_reader import (
@@ -103,16 +104,28 @@ class ClaimedRowReader:
     async def _read_row_input(self, view: ItemView) -> dict[str, Any]:
         """Read a row from the record that its frame was run by."""
         assert view.frame is not None, "a claimed row has a frame"
-        name = f"frames/{self._record.execution_id}/{view.frame.frame_id}"
-        data = await self._services.payloads.find_named(name, **self._services.tenant_scope)
-        try:
-            rows = codec.decode_json(data or b"")["rows"]
-        except (msgspec.DecodeError, KeyError, TypeError):
+        rows = await find_claimed_rows(
+            self._services, self._record.execution_id, view.frame.frame_id
+        )
+        if rows is None:
             return {"input_problem": "the record of the frame is not there any more"}
         collection = CollectionReader(
             self._services, form=CollectionForm.LIST, reference=None, inline=rows
         )
         return await view_item_input(collection, view.index)
+
+
+async def find_claimed_rows(
+    services: ApiServices, execution_id: ExecutionId, frame_id: str
+) -> list[Any] | None:
+    """Return the rows that a frame was recorded with; None where the record is not there."""
+    name = f"frames/{execution_id}/{frame_id}"
+    data = await services.payloads.find_named(name, **services.tenant_scope)
+    try:
+        rows: list[Any] = codec.decode_json(data or b"")["rows"]
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return None
+    return rows
 
 
 def parse_row_place(text: str) -> Place:

@@ -168,10 +168,13 @@ class LoopRecord(Struct, frozen=True, kw_only=True):
         )
 
 
-async def get_loop_record(services: ApiServices, state: ExecutionState, step: str) -> LoopRecord:
-    """Return the latest epoch of a step's loop; raises a 404."""
+async def get_loop_record(
+    services: ApiServices, state: ExecutionState, step: str, *, run_id: RunId | None = None
+) -> LoopRecord:
+    """Return an epoch of a step's loop, the latest where no run is named; raises a 404."""
     step_state = state.steps.get(step)
-    run_id = step_state.run_id if step_state is not None else None
+    if run_id is None and step_state is not None:
+        run_id = step_state.run_id
     if step_state is None or run_id is None:
         await execution_lookup.check_step_name(
             services,

@@ -6,10 +6,15 @@ from litestar import get
 from litestar.params import FromPath, QueryParameter
 
 from noetl_contracts.ids import ExecutionId
-from noetl_planner.api.http.problems import build_bad_request_error
+from noetl_planner.api.http.problems import NUMBER_MAX, build_bad_request_error
 from noetl_planner.api.http.services import ApiServices, Services
-from noetl_planner.api.lookup import execution_lookup
-from noetl_planner.api.loop_items import claimed_reader, local_loop_reader, loop_record
+from noetl_planner.api.lookup import execution_lookup, fold_slices
+from noetl_planner.api.loop_items import (
+    claimed_reader,
+    item_moments,
+    local_loop_reader,
+    loop_record,
+)
 from noetl_planner.api.loop_items.claimed_reader import ClaimedRowReader
 from noetl_planner.api.loop_items.frame_reader import FrameRowReader
 from noetl_planner.api.loop_items.frame_rows import open_frame_rows
@@ -29,36 +34,87 @@ UNRECORDED_NOTE = (
 )
 _NUMBER_DIGITS_MAX = 12
 
+State = Annotated[ItemState | None, QueryParameter(name="state")]
+After = Annotated[str, QueryParameter(max_length=40)]
+Limit = Annotated[int, QueryParameter(ge=1, le=ITEMS_MAX)]
+Version = Annotated[int | None, QueryParameter(ge=1, le=NUMBER_MAX)]
 ViewPage = tuple[list[ItemView], str, bool]
 
 
-@get("/executions/{execution_id:str}/items/{step:path}", tags=["executions"])
+@get(
+    "/executions/{execution_id:str}/items/{step:path}",
+    tags=["executions"],
+    responses=fold_slices.UNDER_WAY,
+)
 async def list_items(
     services: Services,
     execution_id: FromPath[str],
     step: FromPath[str],
-    item_state: Annotated[ItemState | None, QueryParameter(name="state")] = None,
-    after: Annotated[str, QueryParameter(max_length=40)] = "",
-    limit: Annotated[int, QueryParameter(ge=1, le=ITEMS_MAX)] = 100,
+    item_state: State = None,
+    after: After = "",
+    limit: Limit = 100,
+    version: Version = None,
 ) -> ItemPage:
-    """List the items of a step's loop: its latest run, while it goes on and afterwards."""
+    """List the items of a step's loop: its latest run, while it goes on and afterwards.
+
+    With a `version` they are shown as they were at it.
+    """
     row = await execution_lookup.get_execution_row(services, execution_id)
     checked_id = ExecutionId(row["execution_id"])
-    folded = await execution_lookup.fold_execution(services, checked_id)
     # A step may have any name, with slashes too; the path begins with the one before it.
     name = step.removeprefix("/")
-    record = await loop_record.get_loop_record(services, folded, name)
-    (items, last, has_more), notes = await _list_loop_items(
-        services, record, item_state, after, limit
+    return await _list_page(services, checked_id, name, version, item_state, after, limit)
+
+
+@get("/executions/{execution_id:str}/items", tags=["executions"], responses=fold_slices.UNDER_WAY)
+async def list_loop_items(
+    services: Services,
+    execution_id: FromPath[str],
+    step: Annotated[str | None, QueryParameter(min_length=1, max_length=1_000)] = None,
+    item_state: State = None,
+    after: After = "",
+    limit: Limit = 100,
+    version: Version = None,
+) -> ItemPage:
+    """List the items of a loop: that of `step`, or the first that began."""
+    row = await execution_lookup.get_execution_row(services, execution_id)
+    checked_id = ExecutionId(row["execution_id"])
+    name = step or await item_moments.get_first_step(services, checked_id, version)
+    return await _list_page(services, checked_id, name, version, item_state, after, limit)
+
+
+async def _list_page(
+    services: ApiServices,
+    execution_id: ExecutionId,
+    step: str,
+    version: int | None,
+    state: ItemState | None,
+    after: str,
+    limit: int,
+) -> ItemPage:
+    moment = None
+    if version is not None:
+        moment = await item_moments.find_loop_moment(services, execution_id, step, version)
+    folded = await execution_lookup.fold_execution(services, execution_id)
+    record = await loop_record.get_loop_record(
+        services, folded, step, run_id=None if moment is None else moment.run_id
     )
+    # What an item is now says little of what it was then.
+    wanted = state if moment is None else None
+    (views, last, has_more), notes = await _list_loop_items(services, record, wanted, after, limit)
+    items = await item_moments.add_frame_times(services, execution_id, views)
+    if moment is not None:
+        shown = [item_moments.show_item_at(item, moment.at) for item in items]
+        items = [item for item in shown if state in (None, item.state)]
     if any(item.record == "frame" for item in items) and not notes:
         notes = [UNRECORDED_NOTE]
+    counts = None if moment is None else moment.counts
     return ItemPage(
-        execution_id=checked_id,
-        step=name,
+        execution_id=execution_id,
+        step=step,
         run_id=record.run_id,
         mode=record.started.mode,
-        counts=await loop_record.count_units(services.history, record),
+        counts=counts or await loop_record.count_units(services.history, record),
         items=items,
         next_after=last,
         has_more=has_more,
@@ -105,4 +161,4 @@ def _parse_item_index(text: str) -> int:
     return int(text)
 
 
-ROUTES = [list_items]
+ROUTES = [list_items, list_loop_items]

@@ -23,13 +23,14 @@ class LogFilter(Struct, frozen=True, kw_only=True):
     """What a line must have; None asks for nothing.
 
     `text` is a part of the line, in any case of its letters, as it is shown: what is masked is
-    not found. `attempt` is one of the command.
+    not found. `attempt` is one of the command, and `until_us` the latest time of a line.
     """
 
     step: str | None = None
     attempt: int | None = None
     stream: LogStream | None = None
     text: str | None = None
+    until_us: int | None = None
 
     @property
     def step_digest(self) -> str | None:
@@ -39,7 +40,7 @@ class LogFilter(Struct, frozen=True, kw_only=True):
     @property
     def is_of_lines(self) -> bool:
         """Tell whether lines have to be looked at, and not the names of chunks alone."""
-        return self.stream is not None or bool(self.text)
+        return self.stream is not None or bool(self.text) or self.until_us is not None
 
     def covers_chunk(self, name: LogChunkName) -> bool:
         """Tell by its name whether a chunk may hold such lines."""
@@ -51,6 +52,8 @@ class LogFilter(Struct, frozen=True, kw_only=True):
     def covers_line(self, line: LogLine) -> bool:
         """Tell whether a line of a covered chunk is wanted."""
         if self.stream is not None and line.stream != self.stream:
+            return False
+        if self.until_us is not None and line.at_us > self.until_us:
             return False
         if not self.text:
             return True

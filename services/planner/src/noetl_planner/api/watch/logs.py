@@ -1,6 +1,7 @@
 """What the tasks of an execution wrote: page by page, or as it comes."""
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 from litestar import get
@@ -33,6 +34,7 @@ from noetl_planner.api.watch.stream_access import StreamAccess
 LINES_MAX = 10_000
 LINES = "lines"
 _CURSOR_LENGTH_MAX = 200
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Step = FromQuery[str | None]
 Attempt = Annotated[int | None, QueryParameter(ge=0, le=NUMBER_MAX)]
@@ -42,7 +44,7 @@ After = Annotated[str | None, QueryParameter(max_length=_CURSOR_LENGTH_MAX)]
 
 
 @get("/executions/{execution_id:str}/logs", tags=["executions"])
-async def list_lines(
+async def list_lines(  # noqa: PLR0913, PLR0917 - one for each parameter of the address
     services: Services,
     execution_id: FromPath[str],
     step: Step = None,
@@ -51,11 +53,19 @@ async def list_lines(
     text: Text = None,
     after: After = None,
     limit: Annotated[int, QueryParameter(ge=1, le=LINES_MAX)] = 1000,
+    version: Annotated[int | None, QueryParameter(ge=1, le=NUMBER_MAX)] = None,
 ) -> LogPage:
-    """List lines that tasks wrote, all or those with a text; 404 for a step that there is not."""
-    wanted = LogFilter(step=step, attempt=attempt, stream=stream, text=text)
+    """List lines that tasks wrote, all or those with a text; 404 for a step that there is not.
+
+    With a `version` those that had been written when it happened.
+    """
     row, cursor = await _find_place(services, execution_id, after, step)
     checked_id = ExecutionId(row["execution_id"])
+    until_us = None
+    if version is not None:
+        happened_at = await execution_lookup.get_version_time(services, checked_id, version)
+        until_us = (happened_at - _EPOCH) // timedelta(microseconds=1)
+    wanted = LogFilter(step=step, attempt=attempt, stream=stream, text=text, until_us=until_us)
     reader = LogPageReader(LogChunks(services, checked_id, wanted=wanted), wanted, limit=limit)
     page = await reader.read_page(checked_id, cursor)
     if page.next_after:

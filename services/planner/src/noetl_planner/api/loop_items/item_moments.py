@@ -1,0 +1,127 @@
+"""The items of a loop as they were at a version of the history."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from http import HTTPStatus
+from typing import Any
+
+from msgspec import Struct, structs
+
+from noetl_contracts import codec
+from noetl_contracts.ids import ExecutionId, RunId
+from noetl_planner.api.http.problems import ApiError
+from noetl_planner.api.http.services import ApiServices
+from noetl_planner.api.lookup import execution_lookup, replay_slices
+from noetl_planner.api.loop_items.views import ItemState, ItemView
+
+_LOOPS_ALONE = ("loop",)
+_NEVER_BEGUN = (ItemState.PENDING, ItemState.CANCELLED)
+
+# What an item that has not ended does not have.
+_OPEN: dict[str, Any] = {
+    **dict.fromkeys(("error", "failed", "ended_at", "duration")),
+    "attempts": 0,
+    "tries": [],
+}
+
+
+class LoopMoment(Struct, frozen=True, kw_only=True):
+    """A loop at a version: which epoch it was in, when that was, and its counts there."""
+
+    at: datetime
+    step: str
+    run_id: RunId
+    counts: dict[str, int]
+
+
+async def list_loops(
+    services: ApiServices, execution_id: ExecutionId, version: int | None
+) -> list[dict[str, Any]]:
+    """List the rows of all loops, as they are or as they were, the first loop first."""
+    if version is None:
+        return await services.history.projections.list_rows("loop", execution_id)
+    # It is looked for first: a version to come is refused.
+    await execution_lookup.get_version_time(services, execution_id, version)
+    fold = await replay_slices.fold_in_slices(services, execution_id, _LOOPS_ALONE, until=version)
+    return [codec.decode_json(row) for row in fold.rows_by_surface["loop"].values()]
+
+
+async def get_first_step(
+    services: ApiServices, execution_id: ExecutionId, version: int | None
+) -> str:
+    """Return the step whose loop began first; raises a 404 before any did."""
+    loops = await list_loops(services, execution_id, version)
+    if not loops:
+        raise ApiError(
+            HTTPStatus.NOT_FOUND,
+            code="no_loop",
+            detail=f"no loop had begun in execution {execution_id}",
+            hint=f"noetl status {execution_id} lists its steps",
+        )
+    return str(loops[0]["step_name"])
+
+
+async def find_loop_moment(
+    services: ApiServices, execution_id: ExecutionId, step: str, version: int
+) -> LoopMoment:
+    """Return how a step's loop was at a version; raises a 404 before it began."""
+    loops = await list_loops(services, execution_id, version)
+    row = next((row for row in reversed(loops) if row["step_name"] == step), None)
+    if row is None:
+        raise ApiError(
+            HTTPStatus.NOT_FOUND,
+            code="no_loop",
+            detail=f"at version {version} no loop of step {step[:200]!r} of execution "
+            f"{execution_id} had begun",
+            hint=f"noetl events {execution_id} tells when it began",
+        )
+    return LoopMoment(
+        at=await execution_lookup.get_version_time(services, execution_id, version),
+        step=step,
+        run_id=RunId(str(row["run_id"])),
+        counts=_count_items(row),
+    )
+
+
+def _count_items(row: dict[str, Any]) -> dict[str, int]:
+    names = {"total": "total", "completed": "done", "failed": "failed", "running": "in_flight"}
+    return {name: row[column] or 0 for name, column in names.items()}
+
+
+async def add_frame_times(
+    services: ApiServices, execution_id: ExecutionId, items: Sequence[ItemView]
+) -> list[ItemView]:
+    """Add to the rows of frames when their frames were handed out, and when these ended."""
+    frame_ids = {item.frame.frame_id for item in items if item.frame is not None}
+    rows = {
+        frame_id: await services.history.projections.find_frame(execution_id, frame_id)
+        for frame_id in frame_ids
+    }
+    return [
+        structs.replace(item, issued_at=row["created_at"], ended_at=row["completed_at"])
+        if item.frame is not None and (row := rows[item.frame.frame_id]) is not None
+        else item
+        for item in items
+    ]
+
+
+def show_item_at(item: ItemView, at: datetime) -> ItemView:
+    """Show an item as it was; raises a 409 where nothing tells when it began or ended.
+
+    Of an item that ran then, attempts are not told.
+    """
+    if item.taken_from is not None:
+        return item
+    if item.issued_at is None and item.state not in _NEVER_BEGUN:
+        raise ApiError(
+            HTTPStatus.CONFLICT,
+            code="items_without_times",
+            detail=f"nothing tells when item {item.index} began: this loop keeps no such times",
+            hint="ask for the latest moment: leave out version",
+        )
+    if item.ended_at is not None and item.ended_at <= at:
+        return item
+    open_item = structs.replace(item, **_OPEN)
+    if item.issued_at is not None and item.issued_at <= at:
+        return structs.replace(open_item, state=ItemState.RUNNING)
+    return structs.replace(open_item, state=ItemState.PENDING, issued_at=None, worker_id=None)

@@ -1,0 +1,213 @@
+"""What the API tells of one frame: who held it, how each attempt ended, and its rows."""
+
+from http import HTTPStatus
+from typing import Any
+
+import pytest
+from tests.support import storage
+from tests.support.api import ApiWorld, beginning
+from tests.support.identities import OWNER, make_caller, make_guarded_app, open_client
+from tests.support.storage import an_execution
+
+from noetl_contracts import codec, ids
+from noetl_contracts.commands.loop_collections import CollectionCut, CollectionForm
+from noetl_contracts.events import Event
+from noetl_contracts.events.frame_events import (
+    FrameAbandoned,
+    FrameCommitted,
+    FrameDispatched,
+    FrameStarted,
+)
+from noetl_contracts.events.loop_events import LoopStarted, StageOpened
+from noetl_contracts.ids import ExecutionId, RunId, StageId, WorkerId
+from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef, ResultEnvelope
+from noetl_contracts.status import StageKind
+from noetl_playbook.views import result_envelope
+from noetl_playbook.views.results import LoopResult
+
+RUN, STAGE = RunId("11"), StageId("77")
+FRAME = ids.derive_frame_id(STAGE, slot=1, frame_index=0)
+LOST, LATER = WorkerId("w-1"), WorkerId("w-2")
+
+
+async def store(world: ApiWorld, value: Any) -> PayloadRef:
+    return await world.payloads.put_payload(
+        codec.encode_json(value),
+        media_type=JSON_MEDIA_TYPE,
+        tenant_id=storage.TENANT,
+        organization_id=storage.ORGANIZATION,
+    )
+
+
+def opened(**loop: Any) -> list[Event]:
+    """The beginning of a loop over six items, three a frame."""
+    cut = CollectionCut(items=6, units=2, size=3)
+    values = {"mode": "chunked", "total": 6, "cut": cut, "max_in_flight": 2, **loop}
+    return [
+        StageOpened(stage_id=STAGE, run_id=RUN, step="start", kind=StageKind.LOOP, slots=2),
+        LoopStarted(step="start", run_id=RUN, stage_id=STAGE, **values),
+    ]
+
+
+def dispatched(attempt: int, rows_ref: PayloadRef, *, start: int | None = 3) -> FrameDispatched:
+    return FrameDispatched(
+        frame_id=FRAME,
+        stage_id=STAGE,
+        step="start",
+        command_id=ids.derive_command_id(RUN, "frame-1-0"),
+        slot=1,
+        frame_index=0,
+        attempt=attempt,
+        fence=attempt,
+        row_count=3,
+        rows_ref=rows_ref,
+        start=start,
+    )
+
+
+def begun(attempt: int, worker_id: WorkerId) -> FrameStarted:
+    return FrameStarted(
+        frame_id=FRAME, stage_id=STAGE, step="start", attempt=attempt, worker_id=worker_id
+    )
+
+
+def abandoned() -> FrameAbandoned:
+    return FrameAbandoned(
+        frame_id=FRAME,
+        stage_id=STAGE,
+        step="start",
+        attempt=1,
+        reason="lease expired",
+        previous_worker=LOST,
+    )
+
+
+def committed(results: list[Any] | None) -> FrameCommitted:
+    result = None
+    if results is not None:
+        context = result_envelope.build_inline_context(LoopResult(results=results))
+        result = ResultEnvelope(status="ok", context=context)
+    return FrameCommitted(
+        frame_id=FRAME,
+        stage_id=STAGE,
+        step="start",
+        slot=1,
+        frame_index=0,
+        attempt=2,
+        row_count=3,
+        worker_id=LATER,
+        result=result,
+    )
+
+
+async def a_run(world: ApiWorld, *events: Event) -> ExecutionId:
+    execution = an_execution()
+    await world.append(execution, [*beginning(), *events], has_keys=True)
+    await world.project(execution)
+    return execution
+
+
+async def ask(world: ApiWorld, execution: str, what: str = "", **query: Any) -> Any:
+    async with open_client(make_guarded_app(world), OWNER) as client:
+        address = f"/api/executions/{execution}/frames/{FRAME}{what}"
+        return await client.get(address, params=query)
+
+
+async def test_each_attempt_of_a_frame_tells_its_worker_and_its_end() -> None:
+    world = ApiWorld()
+    ref = await store(world, list("abcdef"))
+    execution = await a_run(
+        world,
+        *opened(collection_ref=ref),
+        dispatched(1, ref),
+        begun(1, LOST),
+        abandoned(),
+        dispatched(2, ref),
+        begun(2, LATER),
+        committed([1, 2, 3]),
+    )
+    shown = (await ask(world, execution)).json()
+    assert (shown["status"], shown["row_count"], shown["first_row"]) == ("COMPLETED", 3, 3)
+    lost, later = shown["leases"]
+    assert (lost["attempt"], lost["worker_id"], lost["outcome"]) == (1, LOST, "abandoned")
+    assert (lost["reason"], lost["error"]) == ("lease expired", None)
+    assert (later["attempt"], later["worker_id"], later["outcome"]) == (2, LATER, "completed")
+    for lease in (lost, later):
+        assert lease["dispatched_at"] <= lease["started_at"] <= lease["ended_at"]
+    assert not shown["more_leases"]
+
+
+async def test_a_frame_at_work_is_held_and_has_given_nothing() -> None:
+    world = ApiWorld()
+    ref = await store(world, list("abcdef"))
+    execution = await a_run(world, *opened(collection_ref=ref), dispatched(1, ref), begun(1, LOST))
+    (lease,) = (await ask(world, execution)).json()["leases"]
+    assert (lease["outcome"], lease["ended_at"]) == ("held", None)
+    output = (await ask(world, execution, "/rows", side="output")).json()
+    assert (output["rows"], output["total"]) == ([], 0)
+    assert "has not ended" in output["note"]
+
+
+async def test_the_rows_of_a_frame_are_its_part_of_the_collection() -> None:
+    world = ApiWorld()
+    ref = await store(world, list("abcdef"))
+    execution = await a_run(
+        world, *opened(collection_ref=ref), dispatched(2, ref), committed([7, 8, 9])
+    )
+    given = (await ask(world, execution, "/rows")).json()
+    assert (given["side"], given["rows"], given["total"]) == ("input", ["d", "e", "f"], 3)
+    window = (await ask(world, execution, "/rows", offset=1, limit=1)).json()
+    assert (window["rows"], window["has_next"]) == (["e"], True)
+    made = (await ask(world, execution, "/rows", side="output", offset=1)).json()
+    assert (made["rows"], made["total"], made["has_next"]) == ([8, 9], 3, False)
+
+
+async def test_the_rows_of_a_range_are_places_in_it() -> None:
+    world = ApiWorld()
+    ref = await store(world, [])
+    execution = await a_run(
+        world, *opened(collection_form=CollectionForm.RANGE), dispatched(2, ref), committed(None)
+    )
+    assert (await ask(world, execution, "/rows")).json()["rows"] == [3, 4, 5]
+    made = (await ask(world, execution, "/rows", side="output")).json()
+    assert "keeps no results" in made["note"]
+
+
+async def test_the_rows_of_a_cursor_are_those_that_the_frame_recorded() -> None:
+    world = ApiWorld()
+    ref = await store(world, [])
+    execution = await a_run(
+        world, *opened(mode="cursor", cut=None, total=None), dispatched(1, ref, start=None)
+    )
+    missing = await ask(world, execution, "/rows")
+    assert missing.status_code == HTTPStatus.NOT_FOUND
+    assert "not there any more" in missing.json()["detail"]
+    await world.payloads.put_named(
+        f"frames/{execution}/{FRAME}",
+        codec.encode_json({"rows": [{"id": 8}, {"id": 9}]}),
+        tenant_id=storage.TENANT,
+        organization_id=storage.ORGANIZATION,
+    )
+    assert (await ask(world, execution, "/rows")).json()["rows"] == [{"id": 8}, {"id": 9}]
+
+
+async def test_who_may_not_read_payloads_sees_leases_and_no_rows() -> None:
+    world = ApiWorld()
+    ref = await store(world, list("abcdef"))
+    execution = await a_run(world, *opened(collection_ref=ref), dispatched(1, ref))
+    viewer = await make_caller(world, "viewer")
+    address = f"/api/executions/{execution}/frames/{FRAME}"
+    async with open_client(make_guarded_app(world), viewer) as client:
+        assert (await client.get(address)).status_code == HTTPStatus.OK
+        assert (await client.get(f"{address}/rows")).status_code == HTTPStatus.FORBIDDEN
+
+
+@pytest.mark.parametrize(
+    ("frame", "status"), [("7", HTTPStatus.NOT_FOUND), ("seven", HTTPStatus.BAD_REQUEST)]
+)
+async def test_a_frame_that_is_not_there_is_refused(frame: str, status: HTTPStatus) -> None:
+    world = ApiWorld()
+    execution = await a_run(world)
+    async with open_client(make_guarded_app(world), OWNER) as client:
+        answer = await client.get(f"/api/executions/{execution}/frames/{frame}")
+    assert answer.status_code == status
