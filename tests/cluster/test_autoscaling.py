@@ -29,14 +29,13 @@ workflow:
     tool: {{kind: python, code: "await asyncio.sleep({pause_s}); return 1"}}
 """
 
-obstacle = keda.find_obstacle()
-pytestmark = pytest.mark.skipif(bool(obstacle), reason=obstacle)
-
 
 @pytest.fixture(scope="module")
 def system(
     cluster: OneNode, umbrella: Umbrella, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Installed]:
+    if obstacle := keda.find_obstacle():
+        pytest.skip(obstacle)
     keda.install_keda(cluster.node, cluster.kubectl, tmp_path_factory.mktemp("keda"))
     values = build_all_values()
     values["worker"] |= {

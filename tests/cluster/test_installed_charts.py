@@ -56,8 +56,9 @@ def system(cluster: OneNode, tmp_path_factory: pytest.TempPathFactory) -> Instal
 
 @pytest.fixture(scope="module")
 def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The charts as they were before they were last changed."""
-    commits = read_git("log", "-n", "2", "--format=%H", "--", "deploy/helm").decode().split()
+    """The charts as they were before a branch last changed them; within one they may be broken."""
+    log = read_git("log", "--first-parent", "-n", "2", "--format=%H", "--", "deploy/helm")
+    commits = log.decode().split()
     if len(commits) < 2:
         pytest.skip("this clone has no charts of before: git fetch --unshallow")
     packed = read_git("archive", commits[1], "deploy")
