@@ -1,6 +1,7 @@
 """Every series of `make bench`, by name: what it measures, and whether it needs a running stack."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,7 @@ USUAL = tuple(name for name, item in SERIES.items() if item.is_usual)
 def measure_alone(names: Sequence[str], root: Path) -> dict[str, Any]:
     """Run those that need no stack, in the usual order."""
     return {
-        name: _shown(name, lambda run=item.alone: run(root))
+        name: _shown(name, partial(item.alone, root))
         for name, item in SERIES.items()
         if name in names and item.alone
     }
@@ -153,7 +154,7 @@ def measure_on(
 ) -> dict[str, Any]:
     """Run those that need a stack, in the usual order."""
     return {
-        name: _shown(name, lambda run=item.on_stack: run(stack, root, sizes))
+        name: _shown(name, partial(item.on_stack, stack, root, sizes))
         for name, item in SERIES.items()
         if name in names and item.on_stack
     }

@@ -28,6 +28,7 @@ from tests.support.wave_bench import (
     run_all,
 )
 from tests.support.working import Bench
+from tests.support.working import bench as working_bench
 
 from noetl_contracts.commands.command_work import IO_LANE, Command, FrameWork
 from noetl_worker.settings import read_java_environ, set_variables
@@ -151,7 +152,7 @@ async def measure(folder: Path, arguments: argparse.Namespace) -> list[dict[str,
 @asynccontextmanager
 async def _own_lane(bench: WaveBench, folder: Path) -> AsyncIterator[Run]:
     """Run commands as a worker's io lane does, with a process for user code on each core."""
-    async with bench(
+    async with working_bench(
         store=bench.payloads,
         python_processes_max=CORES,
         work_directory=str(folder / "work"),

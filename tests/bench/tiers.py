@@ -28,7 +28,7 @@ def measure(store_url: str, **keys: str) -> dict[str, Any]:
     return asyncio.run(_measure(store_url, keys))
 
 
-async def _measure(store_url: str, keys: dict[str, str]) -> dict[str, Any]:
+async def _measure(store_url: str, keys: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="noetl-bench-") as folder:
         shared = open_shared(Path(folder), clock=SystemClock(), bytes_max=512 * MEBIBYTE)
         async with open_payloads(store_url, **keys) as store:

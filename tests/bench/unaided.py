@@ -22,6 +22,7 @@ import msgspec
 import nats
 import uvloop
 from msgspec import Struct
+from nats.aio.msg import Msg
 from tests.bench import fetching, rows
 from tests.bench.handover import FACT, Pulled, working_giver
 from tests.bench.site import site
@@ -89,7 +90,7 @@ async def _frames(dsn: str, broker: str) -> dict[str, Any]:
                 share = ("--site", served.url, "--dsn", dsn, "--requests", str(requests // count))
                 return _at_once([(LANE, *share)] * count)
 
-            ways = {
+            ways: dict[str, Way] = {
                 "floor": floor,
                 "unaided": unaided,
                 "lane": lambda: asyncio.to_thread(lanes, 1),
@@ -115,7 +116,7 @@ async def _pft(dsn: str, folder: Path) -> dict[str, Any]:
             _told([(*one, "0")])
             return _at_once([(*one, str(number)) for number in range(1, count + 1)])
 
-        ways = {
+        ways: dict[str, Way] = {
             "floor": lambda: asyncio.to_thread(alone, "noetl_pft", "floor"),
             "unaided": lambda: asyncio.to_thread(alone, __name__),
             "lane": lambda: asyncio.to_thread(lanes, 1),
@@ -206,7 +207,7 @@ async def _take(broker: str, dsn: str, address: str) -> None:
     http, run, next_frame = Fetcher(), rows.new_run(), 0
     save = rows.SAVE_BODY.replace(":run", "$1").replace(":item", "$2").replace(":body", "$3")
 
-    async def frame(number: int, message: nats.aio.msg.Msg) -> None:
+    async def frame(number: int, message: Msg) -> None:
         first = number * fetching.FRAME_ROWS
         todo = iter(range(first, first + fetching.FRAME_ROWS))
         kept: list[tuple[str, int, str]] = []

@@ -202,7 +202,7 @@ def type_noetl(stack: Stack, *words: str) -> str:
 def find_address(stack: Stack, *words: str) -> str:
     """What `noetl open` would open."""
     printed = type_noetl(stack, "open", "--print", *words)
-    return next(iter(re.findall(r"http://\S+", printed)))
+    return str(next(iter(re.findall(r"http://\S+", printed))))
 
 
 OpenPage = Callable[..., Watched]

@@ -36,7 +36,7 @@ OPEN_MAX = 60
 # What waits for somebody is left waiting for so long.
 MEANWHILE_S = 3.0
 PFT_EVERY_S = 240.0
-PFT_SIZE = {"facilities": 1, "patients": 50}
+PFT_PATIENTS = 50
 DRAIN_S = 600.0
 SAMPLED = 200
 console = Console()
@@ -152,7 +152,7 @@ class Work:
 
     def _run_pft(self, served: pft.Fixture, is_over: threading.Event) -> None:
         while not is_over.is_set():
-            run = pft.start(self.stack, served, **PFT_SIZE)
+            run = pft.start(self.stack, served, facilities=1, patients=PFT_PATIENTS)
             try:
                 run.wait(DRAIN_S)
                 run.verify()

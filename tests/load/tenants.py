@@ -219,7 +219,7 @@ class Flood:
             self.refused += 1
 
 
-def _told(seconds: Sequence[float]) -> dict[str, float]:
+def _told(seconds: Sequence[float]) -> dict[str, int]:
     return {
         name: round(share(seconds, part) * 1000) for name, part in (("p50", 0.5), ("p95", 0.95))
     } | {"most": round(max(seconds) * 1000)}

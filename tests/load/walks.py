@@ -90,11 +90,10 @@ def _of_place(path: str, params: Params | None = None, more: Any = None) -> Walk
 def _executions(contents: StackContents, count: int) -> Iterator[Ask]:
     more = _after("before", "next_before")
     yield Ask(path="/api/executions", params={"limit": PAGE_MAX}, more=more)
-    wanted: list[Params] = [
-        *({"status": status} for status in ("FAILED", "CANCELLED", "RUNNING", "PAUSED")),
-        *({"path": path} for path in (*contents.paths, "load/nothing")),
-        {"status": "FAILED", "path": contents.paths[-1]},
-    ]
+    statuses = ("FAILED", "CANCELLED", "RUNNING", "PAUSED")
+    wanted: list[Params] = [{"status": status} for status in statuses]
+    wanted += [{"path": path} for path in (*contents.paths, "load/nothing")]
+    wanted.append({"status": "FAILED", "path": contents.paths[-1]})
     for params in wanted:
         yield Ask(path="/api/executions", params={"limit": PAGE_MAX, **params}, more=more)
     for turn in range(count):
@@ -129,8 +128,9 @@ def _steps(contents: StackContents, count: int) -> Iterator[Ask]:
 
 def _frames(contents: StackContents, count: int) -> Iterator[Ask]:
     for item in contents.some(count):
-        for params in ({}, {"status": "completed", "limit": 2}, {"offset": 1}):
-            yield Ask(path=f"/api/executions/{item}/frames", params=dict(params))
+        ways: list[Params] = [{}, {"status": "completed", "limit": 2}, {"offset": 1}]
+        for params in ways:
+            yield Ask(path=f"/api/executions/{item}/frames", params=params)
 
 
 def _catalog(contents: StackContents, count: int) -> Iterator[Ask]:

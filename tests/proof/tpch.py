@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +164,7 @@ async def _read_seconds(stack: Stack, execution_id: str) -> dict[str, float]:
         rows = await connection.fetch(STEP_TIMES, int(execution_id))
     finally:
         await connection.close()
-    return {row["step"]: round(row["seconds"], 2) for row in sorted(rows)}
+    return {row["step"]: round(row["seconds"], 2) for row in sorted(rows, key=itemgetter("step"))}
 
 
 def section(found: dict[str, Any]) -> str:

@@ -38,7 +38,7 @@ GROUPS = {"ann": ["operators", "west"], "bob": []}
 
 def a_key(key_id: str, kind: str = "RS256") -> Key:
     """A new pair of keys."""
-    names = {"use": "sig", "alg": kind, "kid": key_id}
+    names: Any = {"use": "sig", "alg": kind, "kid": key_id}
     match kind:
         case "RS256" | "PS256":
             return RSAKey.generate_key(2048, names)

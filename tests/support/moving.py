@@ -46,5 +46,5 @@ async def project(
         replay.feed_events(history.envelopes)
         for surface, found in replay.surfaces.items():
             rows.setdefault(surface, []).extend(found.values())
-    positions = {item.execution_id: (after, len(item.envelopes)) for item in histories}
+    positions = {str(item.execution_id): (after, len(item.envelopes)) for item in histories}
     assert await stores.projections.apply_rows(shard=shard, rows=rows, positions=positions) == []

@@ -45,7 +45,7 @@ class Published:
                 Draft202012Validator.check_schema(document)
                 self._document_by_id[document["$id"]] = document
         self._nearest("OpenLineage.json")
-        self._registry: Registry[Any] = Registry(retrieve=self._retrieve)
+        self._registry: Registry[Any] = Registry(retrieve=self._retrieve)  # type: ignore[call-arg]  # an alias that attrs gives a field
 
     def judge(self, event: dict[str, Any]) -> list[Judgement]:
         """Hold an event and each of its facets against the file that it names itself."""

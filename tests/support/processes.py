@@ -28,7 +28,7 @@ def list_running(word: str, *, below: psutil.Process | None = None) -> list[psut
 def is_running(process: psutil.Process) -> bool:
     """Tell whether a process has not ended; nobody may have waited for one that has."""
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 

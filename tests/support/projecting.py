@@ -16,7 +16,8 @@ from noetl_contracts.ledger.records import Append, ShardFence, StreamAppend
 from noetl_messaging.streams import topology
 from noetl_messaging.streams.ports import Message
 from noetl_projector.domain.policy import ProjectorPolicy
-from noetl_projector.service import Projector, ProjectorStores
+from noetl_projector.projection.stores import ProjectorStores
+from noetl_projector.service import Projector
 from noetl_replay import comparison, rows, state
 from noetl_storage.ports.ledger_ports import LedgerReader, Projections
 

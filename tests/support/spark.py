@@ -132,7 +132,7 @@ def drivers(pid: int) -> list[psutil.Process]:
 
 def _children(pid: int) -> list[psutil.Process]:
     try:
-        return psutil.Process(pid).children(recursive=True)
+        return list(psutil.Process(pid).children(recursive=True))
     except psutil.NoSuchProcess:
         return []
 
@@ -146,7 +146,7 @@ def _ports(process: psutil.Process) -> set[int]:
 
 def _words(process: psutil.Process) -> list[str]:
     try:
-        return process.cmdline()
+        return list(process.cmdline())
     except psutil.NoSuchProcess:
         return []
 

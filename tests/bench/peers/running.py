@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +186,7 @@ def _workloads(engine: Engine, served: Site) -> dict[str, Any]:
     }
     ways: dict[str, Callable[[], dict[str, Any]]] = {
         "w1": lambda: _singles(engine),
-        **{name: lambda name=name: _rates(engine, served, name, units[name]) for name in units},
+        **{name: partial(_rates, engine, served, name, units[name]) for name in units},
         "w5": lambda: _crash(engine),
     }
     found = {}
@@ -224,7 +225,7 @@ def _rates(engine: Engine, served: Site, workload: str, units: int) -> dict[str,
 
 def _crash(engine: Engine) -> dict[str, Any]:
     """Kill what works in the middle of the items, start it again after a second, and count."""
-    run, options = rows.new_run(), {"units": ITEMS}
+    run, options = rows.new_run(), dict[str, Any](units=ITEMS)
     asks = engine.peer.workers > 0
     began = time.perf_counter()
     with engine.working() as working:
@@ -246,7 +247,7 @@ def _crash(engine: Engine) -> dict[str, Any]:
             many = len(working)
             kill(working)
             time.sleep(AWAY_S)
-            more = {} if asks else {"run": run, **options}
+            more: dict[str, Any] = {} if asks else {"run": run, **options}
             working.extend(engine.begin("serve", **more) for _ in range(many))
             asking = asking if asks else working[0]
             _patiently(lambda: asking.poll() is not None, "W5 ends")

@@ -293,8 +293,11 @@ async def test_what_the_server_forbids_is_an_auth_error(
     worker: Bench, bucket: str, nats: NatsServer
 ) -> None:
     await worker.put_credential("low", {"url": nats.url_for("worker")}, kind="nats")
-    call = call_of("nats", {"operation": "kv_keys", "bucket": bucket}, auth="low", timeout_s=8)
-    assert kind_of(await worker.tools.run(call)) == "auth"
+    for operation in ("kv_keys", "object_list"):
+        found = await run(worker, operation, bucket=bucket, auth="low")
+        assert found.error is not None
+        assert found.error.kind == "auth"
+        assert "the NATS server forbids it" in found.error.message
 
 
 async def test_one_connection_serves_many_calls(

@@ -3,6 +3,7 @@
 import asyncio
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,10 +96,10 @@ class Pipeline:
     def list_readers(self) -> dict[str, Callable[[], pa.Table]]:
         """Name all that the pipeline leaves, each with what reads it."""
         readers: dict[str, Callable[[], pa.Table]] = {
-            f"postgres {table}": lambda table=table: self._read_table(table) for table in TABLES
+            f"postgres {table}": partial(self._read_table, table) for table in TABLES
         }
-        readers |= {f"parquet {name}": lambda name=name: self._read_folder(name) for name in LISTED}
-        readers |= {f"delta {name}": lambda name=name: self._read_delta(name) for name in DELTA}
+        readers |= {f"parquet {name}": partial(self._read_folder, name) for name in LISTED}
+        readers |= {f"delta {name}": partial(self._read_delta, name) for name in DELTA}
         readers["iceberg orders"] = self._read_iceberg
         readers["state orders"] = self._read_state
         return readers
@@ -123,7 +124,7 @@ class Pipeline:
         """Read a table of PostgreSQL as the texts of its values."""
         query = f"SELECT * FROM {self.place}.{table}"  # noqa: S608 - our own words
         with tempfile.NamedTemporaryFile(suffix=".csv") as file:
-            asyncio.run(_copy_rows(self.stack.url("target"), query, file.name))
+            asyncio.run(_copy_rows(self.stack.url("target"), query, Path(file.name)))
             with Path(file.name).open("rb") as written:
                 names = written.readline().decode().strip().split(",")
             texts = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
@@ -227,7 +228,7 @@ async def _execute(dsn: str, text: str) -> None:
         await connection.close()
 
 
-async def _copy_rows(dsn: str, query: str, path: str) -> None:
+async def _copy_rows(dsn: str, query: str, path: Path) -> None:
     connection = await asyncpg.connect(dsn)
     try:
         await connection.copy_from_query(query, output=path, format="csv", header=True)

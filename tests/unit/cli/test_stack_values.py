@@ -53,6 +53,24 @@ def test_a_former_port_that_is_taken_is_replaced() -> None:
         assert loopback.choose_ports(["a"], before=former)["a"] != former["a"]
 
 
+def test_a_held_port_is_chosen_by_nobody_else_and_may_be_listened_on() -> None:
+    held, others = loopback.HeldPorts(), loopback.HeldPorts()
+    (port,) = loopback.choose_ports(["a"], before={}, held=held).values()
+    assert not others.hold_port(port)
+    assert loopback.is_port_free(port)
+    with socket.create_server(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port)):
+        assert not others.hold_port(port)
+    held.close()
+
+
+def test_a_port_that_nobody_holds_any_more_can_be_held() -> None:
+    held, others = loopback.HeldPorts(), loopback.HeldPorts()
+    (port,) = loopback.choose_ports(["a"], before={}, held=held).values()
+    held.close()
+    assert others.hold_port(port)
+    others.close()
+
+
 def test_chosen_ports_are_outside_the_range_of_outgoing_connections() -> None:
     assert all(port < 32_768 for port in loopback.choose_ports("abcdefgh", before={}).values())
 

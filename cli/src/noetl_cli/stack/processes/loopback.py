@@ -32,24 +32,58 @@ def is_port_free(port: int) -> bool:
     return True
 
 
-def choose_ports(names: Iterable[str], *, before: Mapping[str, int]) -> dict[str, int]:
-    """Give every name a port of its own: its former one when that is free."""
+class HeldPorts:
+    """Ports that no other stack chooses while they are held, and that servers may listen on.
+
+    A socket that is bound and never listens refuses all who bind without SO_REUSEADDR, as those do
+    who look for a new port. Servers bind with it.
+    """
+
+    def __init__(self) -> None:
+        self._sockets: list[socket.socket] = []
+
+    def hold_port(self, port: int) -> bool:
+        """Hold a port, unless it is in use, or held by somebody else."""
+        holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            holder.bind((LOOPBACK, port))
+        except OSError:
+            holder.close()
+            return False
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._sockets.append(holder)
+        return True
+
+    def close(self) -> None:
+        """Let go of all of them."""
+        while self._sockets:
+            self._sockets.pop().close()
+
+
+def choose_ports(
+    names: Iterable[str], *, before: Mapping[str, int], held: HeldPorts | None = None
+) -> dict[str, int]:
+    """Give every name a port of its own: its former one if that is free; `held` holds new ones."""
+    holder = held or HeldPorts()
     chosen: dict[str, int] = {}
     for name in names:
         former = before.get(name)
         used_ports = set(chosen.values())
+        # Connections that ended a moment ago do not hinder a server, but they hinder a holder.
         if former is not None and former not in used_ports and is_port_free(former):
             chosen[name] = former
         else:
-            chosen[name] = _find_free_port(used_ports | set(before.values()))
+            chosen[name] = _find_free_port(used_ports | set(before.values()), holder)
+    if held is None:
+        holder.close()
     return chosen
 
 
-def _find_free_port(used_ports: set[int]) -> int:
+def _find_free_port(used_ports: set[int], held: HeldPorts) -> int:
     lowest = min(PORT_MAX, _read_ephemeral_low())
     for _ in range(TRIES_MAX):
         port = PORT_MIN + secrets.randbelow(max(1, lowest - PORT_MIN))
-        if port not in used_ports and is_port_free(port):
+        if port not in used_ports and held.hold_port(port):
             return port
     raise StackError(
         f"No free port between {PORT_MIN} and {lowest} on {LOOPBACK}.",

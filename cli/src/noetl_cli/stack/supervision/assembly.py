@@ -57,9 +57,11 @@ def assemble_stack(
     keyring: Keyring,
     former: StackState | None,
     environ: Mapping[str, str],
+    held: loopback.HeldPorts,
 ) -> StackAssembly:
-    """Choose ports, prepare the servers' folders and describe every process."""
-    chosen = loopback.choose_ports(_list_port_names(options), before=former.ports if former else {})
+    """Choose ports and hold them, prepare the servers' folders and describe every process."""
+    before = former.ports if former else {}
+    chosen = loopback.choose_ports(_list_port_names(options), before=before, held=held)
     folder = Path(former.postgres_folder) if former and former.postgres_folder else None
     workers = service_addresses.list_worker_users(options, environ)
     keyring = stack_secrets.add_workers(home, keyring, [worker.name for worker in workers])

@@ -18,6 +18,7 @@ from noetl_cli.stack.home_folder.home import StackHome
 from noetl_cli.stack.home_folder.options import StackOptions
 from noetl_cli.stack.home_folder.state import StackPhase, StackState, StateBoard
 from noetl_cli.stack.processes import process_spec, programs
+from noetl_cli.stack.processes.loopback import HeldPorts
 from noetl_cli.stack.processes.process_spec import ProcessSpec, ProcessTier
 from noetl_cli.stack.servers import roles
 from noetl_cli.stack.supervision import assembly, process_keeper
@@ -44,6 +45,7 @@ class Supervisor:
         self._discards = False
         self._failure: StackError | None = None
         self._keepers: list[ProcessKeeper] = []
+        self._held_ports = HeldPorts()
         self._before = state.find_state(home)
         self._board = StateBoard(home, _build_first_state(home, self._before))
 
@@ -65,6 +67,7 @@ class Supervisor:
             starter.cancel()
             self._board.enter_phase(StackPhase.STOPPING)
             await self._stop_everything()
+            self._held_ports.close()
             tidying.cancel()
         failure = self._failure
         self._board.publish_changes(
@@ -155,6 +158,7 @@ class Supervisor:
             keyring=keyring,
             former=self._before,
             environ=self._environ,
+            held=self._held_ports,
         )
 
     def _create_roles(self, plan: StackAssembly) -> None:

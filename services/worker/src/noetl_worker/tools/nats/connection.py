@@ -14,6 +14,7 @@ from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.domain.unit_identity import UnitScope
 from noetl_worker.keychain.credential_vault import Credential, CredentialVault
 from noetl_worker.tools.calls.background_tasks import BackgroundTasks
+from noetl_worker.tools.nats.permissions import PermissionWatch
 
 _SCHEMES = ("nats", "tls")
 # As the tools of NATS write it: https://docs.nats.io/using-nats/developer/connecting/creds
@@ -88,10 +89,11 @@ def _is_seed(text: str) -> bool:
 
 
 class NatsConnection(Struct, kw_only=True):
-    """A connection, the version of its credential, and what the server complained of last."""
+    """A connection, the version of its credential, its calls, and the server's last complaint."""
 
     client: Client
     version: int
+    permissions: PermissionWatch
     complaint: str = ""
 
 
@@ -149,16 +151,22 @@ class NatsConnections:
 
 
 def _is_usable(nats_connection: NatsConnection, credential: Credential) -> bool:
-    return nats_connection.version == credential.version and nats_connection.client.is_connected
+    is_current = nats_connection.version == credential.version
+    # The client asks for its inbox once, so that only a new connection is told again.
+    can_answer = nats_connection.permissions.can_be_answered
+    return is_current and can_answer and nats_connection.client.is_connected
 
 
 async def open_nats_connection(credential: Credential) -> NatsConnection:
     """Open a connection of its own; raises `ToolFailure`."""
     arguments, creds = build_nats_arguments(credential), build_credentials_file(credential)
-    connected = NatsConnection(client=Client(), version=credential.version)
+    connected = NatsConnection(
+        client=Client(), version=credential.version, permissions=PermissionWatch()
+    )
 
     async def note_complaint(problem: Exception) -> None:
         connected.complaint = str(problem)
+        connected.permissions.report_complaint(connected.complaint)
 
     try:
         async with asyncio.timeout(_CONNECT_S):

@@ -25,6 +25,7 @@ from noetl_worker.tools.calls.call_spans import add_traceparent
 from noetl_worker.tools.nats import names
 from noetl_worker.tools.nats.connection import NatsConnection, NatsConnections
 from noetl_worker.tools.nats.names import InvalidNatsName
+from noetl_worker.tools.nats.permissions import WatchedCall
 
 Operation = Literal[
     "kv_get",
@@ -85,20 +86,21 @@ class NatsTool:
 
     async def run(self, call: Call) -> Outcome:
         """Run one operation."""
-        connected: NatsConnection | None = None
+        watched: WatchedCall | None = None
         try:
             fields = _collect_fields(call)
             async with task_timeout(call.timeout.total):
                 connected = await self._connections.get_connection(call.auth, call.site)
-                connected.complaint = ""
-                return Outcome(data=await _run_operation(self._build_task(call, fields, connected)))
+                async with connected.permissions.watch_call(fields) as watched:
+                    task = self._build_task(call, fields, connected)
+                    return Outcome(data=await _run_operation(task))
         except ToolFailure as problem:
             return Outcome(error=problem.error)
         except InvalidNatsName as problem:
             kind = "config" if problem.is_refused else "validation"
             return Outcome(error=build_error(kind, str(problem), source="nats"))
         except (nats.errors.Error, TimeoutError, OSError, ValueError) as problem:
-            complaint = "" if connected is None else connected.complaint
+            complaint = "" if watched is None else watched.complaint
             return Outcome(error=_classify_error(problem, complaint, call))
 
     def _build_task(
@@ -352,7 +354,7 @@ def _build_invalid_failure(text: str) -> ToolFailure:
 
 def _classify_error(problem: Exception, complaint: str, call: Call) -> ErrorObject:
     """Turn what the client raises into an error."""
-    if "permissions violation" in complaint.lower():
+    if complaint:
         return build_error("auth", f"the NATS server forbids it: {complaint}", source="nats")
     match problem:
         case js_errors.NotFoundError():
