@@ -108,7 +108,7 @@ def test_the_job_of_a_killed_worker_goes_and_the_next_attempt_makes_its_own(
     cluster: OneNode, system: Installed
 ) -> None:
     execution = system.start_playbook(PLAYBOOK.replace("pause_s: 0", "pause_s: 45"))
-    wait_until(lambda: list_running(cluster), timeout_s=PATIENCE_S, what="the task runs")
+    wait_until(lambda: bool(list_running(cluster)), timeout_s=PATIENCE_S, what="the task runs")
     (first,) = list_running(cluster)
     cluster.kubectl.run("delete", "pod", WORKER, "-n", NAMESPACE, "--force", "--grace-period=0")
 

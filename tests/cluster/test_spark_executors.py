@@ -78,7 +78,7 @@ def test_a_run_survives_the_death_of_an_executor(cluster: OneNode, system: Insta
     slow = PLAYBOOK.replace("time.sleep(0.5)", "time.sleep(5)").replace(
         "name: spread", "name: slow"
     )
-    wait_until(lambda: list_executors(cluster), timeout_s=PATIENCE_S, what="an executor runs")
+    wait_until(lambda: bool(list_executors(cluster)), timeout_s=PATIENCE_S, what="an executor runs")
     execution = system.start_playbook(slow)
 
     def has_begun() -> bool:
@@ -100,7 +100,7 @@ def test_a_run_survives_the_death_of_an_executor(cluster: OneNode, system: Insta
 
 
 def test_executors_go_with_their_worker(cluster: OneNode, system: Installed) -> None:
-    wait_until(lambda: list_executors(cluster), timeout_s=PATIENCE_S, what="an executor runs")
+    wait_until(lambda: bool(list_executors(cluster)), timeout_s=PATIENCE_S, what="an executor runs")
     before = set(list_executors(cluster))
     cluster.kubectl.run("delete", "pod", WORKER, "-n", NAMESPACE, "--force", "--grace-period=0")
     wait_until(
