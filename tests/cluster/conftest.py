@@ -8,6 +8,7 @@ import pytest
 from tests.support import charts
 from tests.support.cluster import one_node
 from tests.support.cluster.one_node import OneNode
+from tests.support.cluster.umbrella import Umbrella
 
 FOLDER = Path(__file__).parent
 
@@ -34,3 +35,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneNode]:
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return charts.copy_charts(tmp_path_factory.mktemp("charts"))
+
+
+@pytest.fixture(scope="session")
+def umbrella(cluster: OneNode, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Umbrella:
+    return Umbrella(cluster=cluster, folder=folder, home=tmp_path_factory.mktemp("home"))

@@ -3,15 +3,13 @@
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import charts
-from tests.support.cluster import installed, keda, manifests
+from tests.support.cluster import keda
 from tests.support.cluster.installed import Installed
 from tests.support.cluster.one_node import OneNode
-from tests.support.cluster.releases import Releases, build_values
+from tests.support.cluster.umbrella import Umbrella, build_all_values
 from tests.support.servers import wait_until
 
 NAMESPACE = "scaled"
@@ -34,27 +32,18 @@ workflow:
 
 @pytest.fixture(scope="module")
 def system(
-    cluster: OneNode, folder: Path, tmp_path_factory: pytest.TempPathFactory
+    cluster: OneNode, umbrella: Umbrella, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Installed]:
+    if obstacle := keda.find_obstacle():
+        pytest.skip(obstacle)
     keda.install_keda(cluster.node, cluster.kubectl, tmp_path_factory.mktemp("keda"))
-    cluster.kubectl.apply(manifests.build_namespace(NAMESPACE))
-    cluster.servers.give_secrets(NAMESPACE)
-    releases = Releases(kubectl=cluster.kubectl, namespace=NAMESPACE)
-    values = {chart: build_values(chart) for chart in charts.CHARTS}
+    values = build_all_values()
     values["worker"] |= {
         "replicas": FALLBACK,
         "scaling": {"replicasMin": 0, "replicasMax": WORKERS_MAX, "cooldownS": 20},
     }
-    releases.install(folder / charts.UMBRELLA, "noetl", values)
-    yield Installed(
-        cluster.kubectl,
-        cluster.servers,
-        tmp_path_factory.mktemp("home"),
-        namespace=NAMESPACE,
-        planner="noetl-planner",
-    )
-    releases.uninstall("noetl")
-    assert installed.wait_until_gone(cluster.kubectl, NAMESPACE) == set()
+    with umbrella.install(NAMESPACE, values) as system:
+        yield system
 
 
 def test_one_command_wakes_a_pool_of_none(cluster: OneNode, system: Installed) -> None:

@@ -2,16 +2,12 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.test_installed_charts import open_releases
-from tests.support import charts
-from tests.support.cluster import installed
 from tests.support.cluster.installed import Installed
 from tests.support.cluster.one_node import OneNode
-from tests.support.cluster.releases import build_values
+from tests.support.cluster.umbrella import Umbrella, build_all_values, build_api_server_rule
 from tests.support.containers import run_docker
 from tests.support.servers import wait_until
 
@@ -54,29 +50,18 @@ workflow:
 
 
 @pytest.fixture(scope="module")
-def system(
-    cluster: OneNode, folder: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Installed]:
+def system(cluster: OneNode, umbrella: Umbrella) -> Iterator[Installed]:
     """The umbrella in a namespace as strict as Kubernetes knows, its tasks in the same."""
     run_docker("tag", "noetl-debian", IMAGE)
     cluster.node.load_image(IMAGE)
-    releases = open_releases(cluster, NAMESPACE)
-    values = {chart: build_values(chart) for chart in charts.CHARTS}
+    values = build_all_values()
     values["worker"] |= {
         "containers": {"onKubernetes": True},
-        "networkPolicy": {"apiServer": [{"ipBlock": {"cidr": f"{cluster.plane.address}/32"}}]},
+        "networkPolicy": build_api_server_rule(cluster),
     }
     values["worker"]["settings"] |= {"containers": "kubernetes", "containerImages": "noetl-task:*"}
-    releases.install(folder / charts.UMBRELLA, "noetl", values)
-    yield Installed(
-        cluster.kubectl,
-        cluster.servers,
-        tmp_path_factory.mktemp("home"),
-        namespace=NAMESPACE,
-        planner="noetl-planner",
-    )
-    releases.uninstall("noetl")
-    assert installed.wait_until_gone(cluster.kubectl, NAMESPACE) == set()
+    with umbrella.install(NAMESPACE, values) as system:
+        yield system
 
 
 def list_tasks(cluster: OneNode) -> list[Any]:
@@ -123,7 +108,7 @@ def test_the_job_of_a_killed_worker_goes_and_the_next_attempt_makes_its_own(
     cluster: OneNode, system: Installed
 ) -> None:
     execution = system.start_playbook(PLAYBOOK.replace("pause_s: 0", "pause_s: 45"))
-    wait_until(lambda: list_running(cluster), timeout_s=PATIENCE_S, what="the task runs")
+    wait_until(lambda: bool(list_running(cluster)), timeout_s=PATIENCE_S, what="the task runs")
     (first,) = list_running(cluster)
     cluster.kubectl.run("delete", "pod", WORKER, "-n", NAMESPACE, "--force", "--grace-period=0")
 

@@ -1,17 +1,17 @@
 """NetworkPolicies that are enforced: exactly the arrows of ARCHITECTURE.md are open."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.test_installed_charts import check_run, open_releases
+from tests.cluster.test_installed_charts import check_run
 from tests.support import charts
-from tests.support.cluster import installed, policies
+from tests.support.cluster import policies
 from tests.support.cluster.installed import Installed
 from tests.support.cluster.kubectl import Kubectl
 from tests.support.cluster.one_node import OneNode
 from tests.support.cluster.releases import build_values
+from tests.support.cluster.umbrella import Umbrella, open_releases
 from tests.support.servers import wait_until
 
 NAMESPACE, STRANGE = "guarded", "strange"
@@ -43,9 +43,6 @@ for address in sys.argv[1:]:
         print(name, "open")
 """
 
-obstacle = policies.find_obstacle()
-pytestmark = pytest.mark.skipif(bool(obstacle), reason=obstacle)
-
 
 def build_guarded_values(cluster: OneNode, chart: str) -> dict[str, Any]:
     """Build values whose policies know where this cluster's names and its payload store are."""
@@ -61,26 +58,20 @@ def build_guarded_values(cluster: OneNode, chart: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def system(
-    cluster: OneNode, folder: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Installed]:
+def system(cluster: OneNode, umbrella: Umbrella) -> Iterator[Installed]:
     """The umbrella while policies are enforced; before that, a worker reached everything."""
-    releases = open_releases(cluster, NAMESPACE)
+    if obstacle := policies.find_obstacle():
+        pytest.skip(obstacle)
     values = {chart: build_guarded_values(cluster, chart) for chart in charts.CHARTS}
-    releases.install(folder / charts.UMBRELLA, "noetl", values)
-    assert probe(cluster.kubectl, find_pod(cluster.kubectl, "worker")) == set(PLACES)
-    home = tmp_path_factory.mktemp("home")
-    with policies.enforce_policies(cluster.node):
-        wait_until(
-            lambda: "ledger" not in probe(cluster.kubectl, find_pod(cluster.kubectl, "worker")),
-            timeout_s=ENFORCED_S,
-            what="the worker does not reach the ledger",
-        )
-        yield Installed(
-            cluster.kubectl, cluster.servers, home, namespace=NAMESPACE, planner="noetl-planner"
-        )
-    releases.uninstall("noetl")
-    assert installed.wait_until_gone(cluster.kubectl, NAMESPACE) == set()
+    with umbrella.install(NAMESPACE, values) as system:
+        assert probe(cluster.kubectl, find_pod(cluster.kubectl, "worker")) == set(PLACES)
+        with policies.enforce_policies(cluster.node):
+            wait_until(
+                lambda: "ledger" not in probe(cluster.kubectl, find_pod(cluster.kubectl, "worker")),
+                timeout_s=ENFORCED_S,
+                what="the worker does not reach the ledger",
+            )
+            yield system
 
 
 @pytest.mark.parametrize("service", charts.SERVICES)

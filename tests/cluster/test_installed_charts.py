@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 from tests.support import charts
-from tests.support.cluster import installed, manifests
+from tests.support.cluster import installed
 from tests.support.cluster.installed import Installed
 from tests.support.cluster.kubectl import KubectlError
 from tests.support.cluster.one_node import OneNode
-from tests.support.cluster.releases import Releases, build_values
+from tests.support.cluster.releases import Releases
+from tests.support.cluster.umbrella import build_all_values, open_releases, open_system
 from tests.support.two_commits import read_git
 
 SUM = 285
@@ -37,16 +38,8 @@ SEPARATE, WHOLE = "separate", "whole"
 WORKER = "noetl-worker-0"
 # With it every pod is made anew.
 CHANGED = {"extraEnvironment": [{"name": "TZ", "value": "UTC"}]}
-VALUES = {chart: build_values(chart) for chart in charts.CHARTS}
+VALUES = build_all_values()
 NEXT = VALUES | {service: VALUES[service] | CHANGED for service in charts.SERVICES}
-
-
-def open_releases(cluster: OneNode, namespace: str) -> Releases:
-    """Make a namespace as strict as Kubernetes knows, with the Secrets of the charts."""
-    strict = {"pod-security.kubernetes.io/enforce": "restricted"}
-    cluster.kubectl.apply(manifests.build_namespace(namespace, **strict))
-    cluster.servers.give_secrets(namespace)
-    return Releases(kubectl=cluster.kubectl, namespace=namespace)
 
 
 @pytest.fixture(scope="module")
@@ -58,19 +51,14 @@ def releases(cluster: OneNode) -> Iterator[Releases]:
 
 @pytest.fixture(scope="module")
 def system(cluster: OneNode, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    return Installed(
-        cluster.kubectl,
-        cluster.servers,
-        tmp_path_factory.mktemp("home"),
-        namespace=WHOLE,
-        planner="noetl-planner",
-    )
+    return open_system(cluster, tmp_path_factory.mktemp("whole"), WHOLE)
 
 
 @pytest.fixture(scope="module")
 def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The charts as they were before they were last changed."""
-    commits = read_git("log", "-n", "2", "--format=%H", "--", "deploy/helm").decode().split()
+    """The charts as they were before a branch last changed them; within one they may be broken."""
+    log = read_git("log", "--first-parent", "-n", "2", "--format=%H", "--", "deploy/helm")
+    commits = log.decode().split()
     if len(commits) < 2:
         pytest.skip("this clone has no charts of before: git fetch --unshallow")
     packed = read_git("archive", commits[1], "deploy")
@@ -94,9 +82,7 @@ def test_each_chart_is_a_release_of_its_own(cluster: OneNode, folder: Path, tmp_
         releases.install(folder / chart, chart, VALUES[chart])
     for chart in charts.SERVICES:
         releases.run_tests(chart)
-    system = Installed(
-        cluster.kubectl, cluster.servers, tmp_path, namespace=SEPARATE, planner="planner-planner"
-    )
+    system = open_system(cluster, tmp_path, SEPARATE, planner="planner-planner")
     check_run(system)
     for chart in reversed(names):
         releases.uninstall(chart)

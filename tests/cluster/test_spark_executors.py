@@ -2,19 +2,16 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from tests.cluster.test_installed_charts import open_releases
 from tests.containers.test_profiles import PLAYBOOK, TOTAL
-from tests.support import charts, containers
-from tests.support.cluster import installed
+from tests.support import containers
 from tests.support.cluster.installed import Installed
 from tests.support.cluster.one_node import OneNode
-from tests.support.cluster.releases import build_values
+from tests.support.cluster.umbrella import Umbrella, build_all_values, build_api_server_rule
 from tests.support.servers import wait_until
 
-NAMESPACE, WORKER = "spark_session", "noetl-worker-0"
+NAMESPACE, WORKER = "spark", "noetl-worker-0"
 IMAGE = "noetl-worker-spark:latest"
 EXECUTORS = "spark-role=executor"
 EXECUTORS_MAX = 2
@@ -28,19 +25,16 @@ CONF = {
 
 
 @pytest.fixture(scope="module")
-def system(
-    cluster: OneNode, folder: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Installed]:
+def system(cluster: OneNode, umbrella: Umbrella) -> Iterator[Installed]:
     if obstacle := containers.find_obstacle(images=(IMAGE,), is_composed=False):
         pytest.skip(f'{obstacle} IMAGES="worker-spark"')
     cluster.node.load_image(IMAGE)
-    releases = open_releases(cluster, NAMESPACE)
-    values = {chart: build_values(chart) for chart in charts.CHARTS}
+    values = build_all_values()
     worker = values["worker"]
     worker["image"] = worker["image"] | {"repository": "noetl-worker-spark"}
     worker["resources"] = {"requests": {"cpu": "20m"}, "limits": {"memory": "3Gi"}}
     worker["spark"] = {"onKubernetes": True}
-    worker["networkPolicy"] = {"apiServer": [{"ipBlock": {"cidr": f"{cluster.plane.address}/32"}}]}
+    worker["networkPolicy"] = build_api_server_rule(cluster)
     worker["settings"] |= {
         "sparkMaster": "k8s://https://kubernetes.default.svc:443",
         "sparkImage": IMAGE,
@@ -50,16 +44,8 @@ def system(
         "sparkCodeAllowed": True,
         "sparkConf": ";".join(f"{name}={value}" for name, value in CONF.items()),
     }
-    releases.install(folder / charts.UMBRELLA, "noetl", values)
-    yield Installed(
-        cluster.kubectl,
-        cluster.servers,
-        tmp_path_factory.mktemp("home"),
-        namespace=NAMESPACE,
-        planner="noetl-planner",
-    )
-    releases.uninstall("noetl")
-    assert installed.wait_until_gone(cluster.kubectl, NAMESPACE) == set()
+    with umbrella.install(NAMESPACE, values) as system:
+        yield system
 
 
 def list_executors(cluster: OneNode) -> list[str]:
@@ -92,7 +78,7 @@ def test_a_run_survives_the_death_of_an_executor(cluster: OneNode, system: Insta
     slow = PLAYBOOK.replace("time.sleep(0.5)", "time.sleep(5)").replace(
         "name: spread", "name: slow"
     )
-    wait_until(lambda: list_executors(cluster), timeout_s=PATIENCE_S, what="an executor runs")
+    wait_until(lambda: bool(list_executors(cluster)), timeout_s=PATIENCE_S, what="an executor runs")
     execution = system.start_playbook(slow)
 
     def has_begun() -> bool:
@@ -114,7 +100,7 @@ def test_a_run_survives_the_death_of_an_executor(cluster: OneNode, system: Insta
 
 
 def test_executors_go_with_their_worker(cluster: OneNode, system: Installed) -> None:
-    wait_until(lambda: list_executors(cluster), timeout_s=PATIENCE_S, what="an executor runs")
+    wait_until(lambda: bool(list_executors(cluster)), timeout_s=PATIENCE_S, what="an executor runs")
     before = set(list_executors(cluster))
     cluster.kubectl.run("delete", "pod", WORKER, "-n", NAMESPACE, "--force", "--grace-period=0")
     wait_until(

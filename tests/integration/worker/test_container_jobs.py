@@ -14,6 +14,7 @@ from tests.support.polling import eventually
 from tests.support.working import Bench, bench
 
 from noetl_worker.tools.calls.call import Call, Outcome
+from noetl_worker.tools.container.kubernetes import runtime
 
 
 @pytest.fixture
@@ -214,6 +215,37 @@ async def test_a_missing_right_is_told_with_the_way_out(
     assert (outcome.error.kind, outcome.error.retryable) == ("config", False)
     assert "jobs.batch is forbidden" in outcome.error.message
     assert "containers.onKubernetes" in outcome.error.message
+
+
+async def test_a_task_goes_on_when_its_token_is_not_taken_for_a_while(
+    cluster: tuple[FakeCluster, Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "_UNREACHABLE_PAUSE_S", 0.2)
+    fake, worker = cluster
+    fake.play = lambda _: running()
+    task = asyncio.ensure_future(worker.tools.run(call()))
+
+    async def is_watched() -> bool:
+        return any(path.endswith("-pod") for _, path in fake.requests)
+
+    await eventually(is_watched)
+    fake.requests.clear()
+    fake.refusal = (401, "Unauthorized")
+    await eventually(is_watched)
+    fake.play = lambda _: ended_with(0)
+    fake.refusal = None
+    outcome = await task
+    assert outcome.error is None, outcome.error
+
+
+async def test_a_token_that_is_not_taken_may_be_tried_again(
+    cluster: tuple[FakeCluster, Bench],
+) -> None:
+    cluster[0].refusal = (401, "Unauthorized")
+    outcome = await cluster[1].tools.run(call())
+    assert outcome.error is not None
+    assert (outcome.error.kind, outcome.error.retryable) == ("connection", True)
+    assert "pod was deleted" in outcome.error.message
 
 
 async def test_a_worker_without_an_account_says_so(tmp_path: Path) -> None:

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from tests.support.cluster import programs
 from tests.support.cluster.kubectl import Kubectl
 from tests.support.cluster.node import Node
-from tests.support.cluster.programs import BUILT, KEDA
+from tests.support.cluster.programs import BUILT
 
+PROGRAMS = ("keda-operator", "keda-adapter")
 IMAGE = "noetl-keda:1"
 CONFIG = BUILT / "keda-config"
 FILES = (
@@ -30,9 +32,14 @@ USER = 10001
 READY = "300s"
 
 
+def find_obstacle() -> str:
+    """Say why nothing scales here; empty where KEDA was built."""
+    return programs.find_unbuilt(*PROGRAMS)
+
+
 def install_keda(node: Node, kubectl: Kubectl, folder: Path) -> None:
     """Make its image, install it, and wait until the cluster has its metrics."""
-    for program in KEDA:
+    for program in PROGRAMS:
         shutil.copy(BUILT / program, folder / program)
     (folder / "Dockerfile").write_text(
         "FROM noetl-debian\nCOPY keda-operator /keda\nCOPY keda-adapter /keda-adapter\n",

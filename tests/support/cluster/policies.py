@@ -18,8 +18,8 @@ READY_S = 60.0
 
 def find_obstacle() -> str:
     """Say why no policy can be enforced here; empty where they can."""
-    if not (programs.BUILT / PROGRAM).exists():
-        return f"{PROGRAM} is not built: make cluster/tools, which needs Go"
+    if unbuilt := programs.find_unbuilt(PROGRAM):
+        return unbuilt
     if programs.find_path("ipset") is None:
         return "ipset is not installed: apt-get install ipset"
     return ""

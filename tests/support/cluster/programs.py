@@ -8,7 +8,6 @@ ROOT = Path(__file__).parents[3]
 BUILT = ROOT / "build/cluster"
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 NODE = ("kubelet", "kube-proxy", "coredns")
-KEDA = ("keda-operator", "keda-adapter")
 PACKAGES = {
     "etcd": "etcd-server",
     "containerd": "containerd",
@@ -23,14 +22,21 @@ def find_obstacle() -> str:
     """Say why no cluster can be started here; empty where one can."""
     if os.geteuid() != 0:
         return "a node needs root"
-    for name in (*CONTROL_PLANE, *NODE, *KEDA):
-        if not (BUILT / name).exists():
-            return f"{name} is not built: make cluster/tools, which needs Go"
+    if unbuilt := find_unbuilt(*CONTROL_PLANE, *NODE):
+        return unbuilt
     for name, package in PACKAGES.items():
         if find_path(name) is None:
             return f"{name} is not installed: apt-get install {package}"
     if not (NETWORK_PLUGINS / "bridge").exists():
         return "no network of pods: apt-get install containernetworking-plugins"
+    return ""
+
+
+def find_unbuilt(*names: str) -> str:
+    """Say which program is not built, and how it is; empty where all are."""
+    for name in names:
+        if not (BUILT / name).exists():
+            return f"{name} is not built: make cluster/tools, which needs Go"
     return ""
 
 

@@ -17,6 +17,7 @@ def test_keys_and_passwords_of_settings_are_own_secrets(tmp_path: Path) -> None:
         nats_url="nats://worker:pass%2Fword-1@127.0.0.1:4222,nats://token-of-nats@127.0.0.1:4223",
         payload_secret_key="store-secret-1",  # noqa: S106 - of this test alone
         payload_access_key="worker-of-the-store",
+        spark_secret="noetl-worker",  # noqa: S106 - the name of one
         payload_seal_file=str(file),
         payload_seal_key="",
         secret_key=KEY,
@@ -35,7 +36,7 @@ def test_keys_and_passwords_of_settings_are_own_secrets(tmp_path: Path) -> None:
         "handed-over",
     ):
         assert secret_mask.mask_text(f"say {shown}.") == "say ***.", shown
-    plain = "worker of 127.0.0.1 is worker-of-the-store"
+    plain = "noetl-worker-0 of 127.0.0.1 is worker-of-the-store"
     assert secret_mask.mask_text(plain) == plain
 
 

@@ -30,8 +30,8 @@ _EVERYONES = {
     failpoints.ONCE_VARIABLE: "failpoints_once",
 }
 _SECRET_NAME = re.compile(r"(?:_|^)(?:key|password|secret|token|passphrase)$")
-# It says whose key a secret is.
-_IDENTIFIER = "access_key"
+# The one says whose key a secret is, the other names a Secret of Kubernetes.
+_IDENTIFIERS = ("access_key", "spark_secret")
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _DSN_PASSWORD = re.compile(r"(?<=password=)(?:'[^']*'|\S+)")
 # What a cluster tells every pod of a Service noetl-planner, names after the prefix and values:
@@ -175,7 +175,7 @@ def list_secrets(settings: Struct) -> list[str]:
 
 
 def _list_secrets_of_text(name: str, text: str) -> list[str]:
-    if _SECRET_NAME.search(name) and not name.endswith(_IDENTIFIER):
+    if _SECRET_NAME.search(name) and not name.endswith(_IDENTIFIERS):
         # A list of keys has a name before each.
         return [part for key in text.split(",") for part in {key, key.rpartition(":")[2]}]
     quoted = [userinfo.partition(":")[2] or userinfo for userinfo in _USERINFO.findall(text)]

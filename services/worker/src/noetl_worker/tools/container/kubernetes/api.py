@@ -18,7 +18,7 @@ from noetl_worker.tools.container.runtime import build_unreachable_failure
 
 API_SETTING = "NOETL_WORKER_KUBERNETES_API"
 ACCOUNT_SETTING = "NOETL_WORKER_KUBERNETES_ACCOUNT_FOLDER"
-_REFUSED = frozenset({401, 403})
+_UNKNOWN, _FORBIDDEN = 401, 403
 _PASSING = frozenset({408, 429, 500, 502, 503, 504})
 _ANSWER_S = 60.0
 _PATCH = "application/merge-patch+json"
@@ -30,7 +30,14 @@ class KubernetesRefusal(ApiRefusal):
     def build_failure(self, operation: str) -> ToolFailure:
         """Say what was refused, and whether it may be asked again."""
         text = f"Kubernetes refused {operation}: {self.message}"
-        if self.status in _REFUSED:
+        if self.status == _UNKNOWN:
+            # A worker whose pod was deleted may live on for a moment, and its token ends first. A
+            # failure that it reports would end an execution that the next worker can go on with.
+            text += (
+                "; the token of the worker's account is not taken: it ended, or its pod was deleted"
+            )
+            return build_unreachable_failure(text)
+        if self.status == _FORBIDDEN:
             text += "; the worker's chart gives its account the right with containers.onKubernetes"
             return ToolFailure(build_error("config", text, source=SOURCE))
         retryable = self.status in _PASSING
