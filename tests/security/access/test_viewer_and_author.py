@@ -36,7 +36,10 @@ WALK: dict[tuple[str, str], Any] = {
     ("POST", "/api/executions/{execution_id}/rerun"): {"from_step": "start"},
     ("POST", "/api/executions/{execution_id}/fork"): {},
     ("POST", "/api/executions/{execution_id}/counterfactual"): {"content": "{source}"},
+    ("GET", "/api/executions/{execution_id}/counterfactual"): None,
+    ("GET", "/api/executions/{execution_id}/items"): None,
     ("GET", "/api/executions/{execution_id}/items/{step}"): None,
+    ("GET", "/api/executions/{execution_id}/frames/{frame_id}/rows"): None,
     ("GET", "/api/executions/{execution_id}/trace/{step}"): None,
     ("GET", "/api/vars/{execution_id}"): None,
     ("GET", "/api/vars/{execution_id}/{name}"): None,
@@ -59,6 +62,11 @@ WALK: dict[tuple[str, str], Any] = {
     ("PUT", "/api/webhooks/{name}"): {"path": "{folder}/load", "unsigned": True},
     ("DELETE", "/api/webhooks/{name}"): None,
 }
+# What a route cannot do without.
+QUERIES = {
+    ("GET", "/api/executions/{execution_id}/counterfactual"): "?other=1",
+    ("GET", "/api/executions/{execution_id}/frames/{frame_id}/rows"): "?side=input",
+}
 # Nothing of it is about a playbook yet: chunks are used by a start, which is held to its path.
 OF_NO_PATH = {("POST", "/api/files/chunks")}
 # There is nothing of this kind to be shown of the execution: that is said, and not "forbidden".
@@ -74,6 +82,7 @@ class Folder(NamedTuple):
     # Of its schedule, trigger and webhook.
     name: str
     step: str = "start"
+    frame_id: str = "72057594037927936"
 
 
 SALES, SALESFORCE = Folder("sales", INSIDE, "mine"), Folder("salesforce", OUTSIDE, "theirs")
@@ -84,7 +93,8 @@ def write_address(method: str, route: str, place: Folder) -> str:
     name = f"new_{place.folder}" if method == "PUT" else place.name
     if (method, route) == ("DELETE", "/api/state/value"):
         return f"{route}?path={place.folder}/increments&name=orders&who=ann&reason=test"
-    return route.format(**{**place._asdict(), "name": name})
+    query = QUERIES.get((method, route), "")
+    return route.format(**{**place._asdict(), "name": name}) + query
 
 
 def fill(value: Any, place: Folder) -> Any:
