@@ -88,9 +88,16 @@ class Attacker:
     """Kills parts of one stack, and of the cluster on which its Spark runs, if it has one."""
 
     def __init__(
-        self, stack: Stack, *, options: Sequence[str], seed: int, cluster: Cluster | None = None
+        self,
+        stack: Stack,
+        *,
+        options: Sequence[str],
+        seed: int,
+        cluster: Cluster | None = None,
+        share_max: float = SHARE_MAX,
     ) -> None:
         self._stack = stack
+        self._share_max = share_max
         self._options = options
         self._cluster = cluster
         self._chance = random.Random(seed)
@@ -107,7 +114,7 @@ class Attacker:
             self._await(
                 execution_id, step, lambda events: bool(_list_starts(events)), what="begins"
             )
-        moment_s = round(self._chance.uniform(0.0, SHARE_MAX) * usual_s, 2)
+        moment_s = round(self._chance.uniform(0.0, self._share_max) * usual_s, 2)
         before = self._await_moment(execution_id, step, victim, moment_s)
         killed_at = time.monotonic()
         process_count = self._kill(victim)

@@ -68,6 +68,8 @@ _QUERY_NAMES = {
 _PANEL_WORDS = {
     "/api/executions/{id}/moment": frozenset({"step"}),
     "/api/result/{id}/list": frozenset({"step"}),
+    # Its two moments are named; the slider's does not change them.
+    "/api/executions/{id}/moments/difference": frozenset({"as_of"}),
 }
 # The page that compares two moments compares two runs where its address names another one.
 _MOMENTS_COMPARED, _RUNS_COMPARED = (
