@@ -42,10 +42,10 @@ demo: setup ## Run the PFT workload end to end on real embedded servers, verify 
 
 # `make test` takes less than half an hour on two cores; `make test/stacks` is what takes longer: Spark, whole
 # stacks that are killed and cut off, and many more seeds. `make test/all` is both.
-# Two files at a time, of whole stacks three, for these also wait; the long ones first (tests/support/lanes.py), so that no
-# process ends with one while the others are idle. What holds the engine to a number of seconds, and a Spark
-# cluster, which takes every core, has the machine for itself. No test that fails is run again: one that is red
-# now and then is a defect, of the test or of what it tests.
+# Two files at a time, three of those with servers and stacks, for these also wait; the long ones first
+# (tests/support/lanes.py), so that no process ends with one while the others are idle. What holds the engine to
+# a number of seconds, and a Spark cluster, which takes every core, has the machine for itself. No test that fails
+# is run again: one that is red now and then is a defect, of the test or of what it tests.
 COMPUTING := unit property replay architecture simulation
 SERVED := conformance integration security
 SPARK := tests/integration/spark
@@ -53,14 +53,14 @@ WHOLE := e2e chaos acceptance delivery console
 ALONE := tests/chaos/test_recovery_time.py tests/chaos/test_twins.py tests/e2e/test_spark_cluster.py
 LONG_FIRST := --dist loadfile --no-loadscope-reorder
 PAIRS := -n 2 $(LONG_FIRST)
-STACKS := -n 3 $(LONG_FIRST)
+THREES := -n 3 $(LONG_FIRST)
 
 .PHONY: test test/stacks test/all
 test: setup ## Run every test that needs no whole stack; K=expression narrows, over all tests
 ifeq ($(K),)
 	@$(PYTEST) $(PAIRS) $(addprefix tests/,$(COMPUTING))
 	@$(EXPLORE) $(SEEDS_OF_A_CHANGE)
-	@$(PYTEST) $(PAIRS) $(addprefix tests/,$(SERVED)) --ignore=$(SPARK)
+	@$(PYTEST) $(THREES) $(addprefix tests/,$(SERVED)) --ignore=$(SPARK)
 else
 	@$(PYTEST) tests
 endif
@@ -68,7 +68,7 @@ endif
 test/stacks: setup ## Run the tests of whole stacks and of Spark, and many seeds
 	@$(EXPLORE) $(SEEDS_OF_A_LANDING)
 	@$(PYTEST) $(PAIRS) $(SPARK)
-	@$(PYTEST) $(STACKS) $(addprefix tests/,$(WHOLE)) $(addprefix --ignore=,$(ALONE))
+	@$(PYTEST) $(THREES) $(addprefix tests/,$(WHOLE)) $(addprefix --ignore=,$(ALONE))
 	@$(PYTEST) $(ALONE)
 
 test/all: test test/stacks ## Run every test
