@@ -507,9 +507,15 @@ async def test_no_role_changes_history(
         await connection.close()
 
 
-@pytest.mark.parametrize("role", ["noetl_projector", "noetl_archivist"])
+@pytest.mark.parametrize(
+    ("role", "own", "other"),
+    [
+        ("noetl_projector", "projection.rebuilt", "retention.run_ended"),
+        ("noetl_archivist", "retention.run_ended", "projection.rebuilt"),
+    ],
+)
 async def test_who_records_upkeep_records_nothing_else(
-    owner: Database, schema: str, role: str
+    owner: Database, schema: str, role: str, own: str, other: str
 ) -> None:
     connection = await asyncpg.connect(schema)
     append = (
@@ -519,8 +525,8 @@ async def test_who_records_upkeep_records_nothing_else(
     try:
         await connection.execute(f"set session authorization {role}")
         await connection.fetch("select * from noetl.lock_administration_head('t', 'o')")
-        await connection.execute(append, 1, "", "first", "projection.rebuilt")
-        for action in ("role.granted", "tenant.erased", "retention.changed", "projection"):
+        await connection.execute(append, 1, "", "first", own)
+        for action in (other, "role.granted", "tenant.erased", "retention.changed", "projection"):
             with pytest.raises(asyncpg.InsufficientPrivilegeError, match="may not record"):
                 await connection.execute(append, 2, "first", "second", action)
     finally:

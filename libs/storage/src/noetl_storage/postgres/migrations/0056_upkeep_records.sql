@@ -19,12 +19,16 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
     -- Within this function `current_user` is the schema's owner.
-    if new_action not in (
-            'projection.rebuild_begun', 'projection.rebuilt',
-            'retention.run_begun', 'retention.run_ended'
-        )
-        and not pg_has_role(session_user, 'noetl_planner', 'member')
+    if not pg_has_role(session_user, 'noetl_planner', 'member')
         and not pg_has_role(session_user, current_user, 'member')
+        and not (
+            new_action in ('projection.rebuild_begun', 'projection.rebuilt')
+            and pg_has_role(session_user, 'noetl_projector', 'member')
+        )
+        and not (
+            new_action in ('retention.run_begun', 'retention.run_ended')
+            and pg_has_role(session_user, 'noetl_archivist', 'member')
+        )
     then
         raise exception '% may not record %', session_user, new_action using errcode = '42501';
     end if;

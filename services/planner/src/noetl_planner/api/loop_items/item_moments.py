@@ -25,62 +25,65 @@ _OPEN: dict[str, Any] = {
 }
 
 
+class KnownLoops(Struct, frozen=True, kw_only=True):
+    """The rows of all loops, the first loop first: as they were `at` a version, or as they are."""
+
+    execution_id: ExecutionId
+    version: int | None
+    at: datetime | None
+    rows: list[dict[str, Any]]
+
+
 class LoopMoment(Struct, frozen=True, kw_only=True):
     """A loop at a version: which epoch it was in, when that was, and its counts there."""
 
     at: datetime
-    step: str
     run_id: RunId
     counts: dict[str, int]
 
 
 async def list_loops(
     services: ApiServices, execution_id: ExecutionId, version: int | None
-) -> list[dict[str, Any]]:
-    """List the rows of all loops, as they are or as they were, the first loop first."""
+) -> KnownLoops:
+    """List all loops at a version; raises a 400 for a version to come."""
+    at = None
     if version is None:
-        return await services.history.projections.list_rows("loop", execution_id)
-    # It is looked for first: a version to come is refused.
-    await execution_lookup.get_version_time(services, execution_id, version)
-    fold = await replay_slices.fold_in_slices(services, execution_id, _LOOPS_ALONE, until=version)
-    return [codec.decode_json(row) for row in fold.rows_by_surface["loop"].values()]
+        rows = await services.history.projections.list_rows("loop", execution_id)
+    else:
+        at = await execution_lookup.get_version_time(services, execution_id, version)
+        fold = await replay_slices.fold_in_slices(
+            services, execution_id, _LOOPS_ALONE, until=version
+        )
+        rows = [codec.decode_json(row) for row in fold.rows_by_surface["loop"].values()]
+    return KnownLoops(execution_id=execution_id, version=version, at=at, rows=rows)
 
 
-async def get_first_step(
-    services: ApiServices, execution_id: ExecutionId, version: int | None
-) -> str:
+def get_first_step(loops: KnownLoops) -> str:
     """Return the step whose loop began first; raises a 404 before any did."""
-    loops = await list_loops(services, execution_id, version)
-    if not loops:
+    if not loops.rows:
         raise ApiError(
             HTTPStatus.NOT_FOUND,
             code="no_loop",
-            detail=f"no loop had begun in execution {execution_id}",
-            hint=f"noetl status {execution_id} lists its steps",
+            detail=f"no loop had begun in execution {loops.execution_id}",
+            hint=f"noetl status {loops.execution_id} lists its steps",
         )
-    return str(loops[0]["step_name"])
+    return str(loops.rows[0]["step_name"])
 
 
-async def find_loop_moment(
-    services: ApiServices, execution_id: ExecutionId, step: str, version: int
-) -> LoopMoment:
-    """Return how a step's loop was at a version; raises a 404 before it began."""
-    loops = await list_loops(services, execution_id, version)
-    row = next((row for row in reversed(loops) if row["step_name"] == step), None)
+def find_loop_moment(loops: KnownLoops, step: str) -> LoopMoment | None:
+    """Return how a step's loop was; None for loops as they are. Raises a 404 before it began."""
+    if loops.at is None:
+        return None
+    row = next((row for row in reversed(loops.rows) if row["step_name"] == step), None)
     if row is None:
         raise ApiError(
             HTTPStatus.NOT_FOUND,
             code="no_loop",
-            detail=f"at version {version} no loop of step {step[:200]!r} of execution "
-            f"{execution_id} had begun",
-            hint=f"noetl events {execution_id} tells when it began",
+            detail=f"at version {loops.version} no loop of step {step[:200]!r} of execution "
+            f"{loops.execution_id} had begun",
+            hint=f"noetl events {loops.execution_id} tells when it began",
         )
-    return LoopMoment(
-        at=await execution_lookup.get_version_time(services, execution_id, version),
-        step=step,
-        run_id=RunId(str(row["run_id"])),
-        counts=_count_items(row),
-    )
+    return LoopMoment(at=loops.at, run_id=RunId(str(row["run_id"])), counts=_count_items(row))
 
 
 def _count_items(row: dict[str, Any]) -> dict[str, int]:

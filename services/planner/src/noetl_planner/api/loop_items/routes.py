@@ -18,6 +18,7 @@ from noetl_planner.api.loop_items import (
 from noetl_planner.api.loop_items.claimed_reader import ClaimedRowReader
 from noetl_planner.api.loop_items.frame_reader import FrameRowReader
 from noetl_planner.api.loop_items.frame_rows import open_frame_rows
+from noetl_planner.api.loop_items.item_moments import LoopMoment
 from noetl_planner.api.loop_items.item_reader import ItemReader
 from noetl_planner.api.loop_items.local_loop_reader import LocalLoopReader
 from noetl_planner.api.loop_items.loop_record import LoopRecord
@@ -63,7 +64,11 @@ async def list_items(
     checked_id = ExecutionId(row["execution_id"])
     # A step may have any name, with slashes too; the path begins with the one before it.
     name = step.removeprefix("/")
-    return await _list_page(services, checked_id, name, version, item_state, after, limit)
+    moment = None
+    if version is not None:
+        loops = await item_moments.list_loops(services, checked_id, version)
+        moment = item_moments.find_loop_moment(loops, name)
+    return await _list_page(services, checked_id, name, moment, item_state, after, limit)
 
 
 @get("/executions/{execution_id:str}/items", tags=["executions"], responses=fold_slices.UNDER_WAY)
@@ -79,22 +84,21 @@ async def list_loop_items(
     """List the items of a loop: that of `step`, or the first that began."""
     row = await execution_lookup.get_execution_row(services, execution_id)
     checked_id = ExecutionId(row["execution_id"])
-    name = step or await item_moments.get_first_step(services, checked_id, version)
-    return await _list_page(services, checked_id, name, version, item_state, after, limit)
+    loops = await item_moments.list_loops(services, checked_id, version)
+    name = step or item_moments.get_first_step(loops)
+    moment = item_moments.find_loop_moment(loops, name)
+    return await _list_page(services, checked_id, name, moment, item_state, after, limit)
 
 
 async def _list_page(
     services: ApiServices,
     execution_id: ExecutionId,
     step: str,
-    version: int | None,
+    moment: LoopMoment | None,
     state: ItemState | None,
     after: str,
     limit: int,
 ) -> ItemPage:
-    moment = None
-    if version is not None:
-        moment = await item_moments.find_loop_moment(services, execution_id, step, version)
     folded = await execution_lookup.fold_execution(services, execution_id)
     record = await loop_record.get_loop_record(
         services, folded, step, run_id=None if moment is None else moment.run_id
