@@ -620,8 +620,9 @@ async def test_frames_are_shared_out_over_bins_in_the_order_of_their_ids(stores:
     for bins_max in (1, 3, 10):
         found = await stores.projections.bin_frames(execution, bins_max=bins_max)
         assert found == bin_frames(frames, bins_max=bins_max)
-    assert [item.frames for item in found] == [1] * 7
-    assert await stores.projections.bin_frames(an_execution(), bins_max=3) == []
+    assert [item.frames for item in found.bins] == [1] * 7
+    none = await stores.projections.bin_frames(an_execution(), bins_max=3)
+    assert (none.bins, none.stages) == ([], [])
 
 
 async def test_executions_without_events_are_stalled(stores: Stores) -> None:

@@ -195,11 +195,14 @@ def a_frame(number: int, *, status: str = "COMPLETED", seconds: float | None = 1
 
 
 def test_frames_are_shared_out_evenly_and_none_is_lost() -> None:
-    bins = bin_frames([a_frame(n) for n in range(10)], bins_max=4)
+    found = bin_frames([a_frame(n) for n in range(10)], bins_max=4)
+    bins = found.bins
     assert [item.frames for item in bins] == [3, 3, 2, 2]
     assert [item.place for item in bins] == [1, 2, 3, 4]
     assert (bins[0].first, bins[-1].last) == ("100", "109")
     assert sum(item.rows for item in bins) == 100
+    (whole,) = found.stages
+    assert (whole.frames, whole.rows, whole.first, whole.last) == (10, 100, "100", "109")
 
 
 def test_a_bin_counts_by_state_and_measures_what_has_ended() -> None:
@@ -209,18 +212,18 @@ def test_a_bin_counts_by_state_and_measures_what_has_ended() -> None:
         a_frame(5, status="RUNNING", seconds=None),
         a_frame(6, status="CANCELLED", seconds=None),
     ]
-    (item,) = bin_frames(frames, bins_max=1)
+    (item,) = bin_frames(frames, bins_max=1).bins
     assert (item.done, item.failed, item.running, item.cancelled) == (4, 1, 1, 1)
     assert (item.min_s, item.p50_s, item.p95_s, item.max_s) == (1.0, 3.0, 9.0, 9.0)
 
 
 def test_a_bin_in_which_no_frame_has_ended_has_no_durations() -> None:
-    (item,) = bin_frames([a_frame(1, status="RUNNING", seconds=None)], bins_max=1)
+    (item,) = bin_frames([a_frame(1, status="RUNNING", seconds=None)], bins_max=1).bins
     assert (item.min_s, item.p50_s, item.p95_s, item.max_s) == (None, None, None, None)
 
 
 def test_twenty_thousand_frames_make_no_more_bins_than_a_page_shows() -> None:
-    assert len(bin_frames([a_frame(n) for n in range(20_000)], bins_max=160)) == 160
+    assert len(bin_frames([a_frame(n) for n in range(20_000)], bins_max=160).bins) == 160
 
 
 async def test_a_text_is_checked_as_lint_does_and_kept_nowhere() -> None:

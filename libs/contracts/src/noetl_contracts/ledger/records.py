@@ -360,3 +360,10 @@ class FrameBin(Struct, frozen=True, kw_only=True):
     max_s: float | None
     first: str
     last: str
+
+
+class FrameBins(Struct, frozen=True, kw_only=True):
+    """The frames of each stage in bins, and all of them in one bin for each stage."""
+
+    bins: list[FrameBin]
+    stages: list[FrameBin]

@@ -5,7 +5,7 @@ from datetime import datetime
 from math import ceil
 from typing import Any, NamedTuple
 
-from noetl_contracts.ledger.records import FrameBin
+from noetl_contracts.ledger.records import FrameBin, FrameBins
 from noetl_contracts.status import FrameStatus
 
 Row = dict[str, Any]
@@ -40,7 +40,7 @@ def build_span(
     )
 
 
-def bin_frames(rows: Iterable[Row], *, bins_max: int) -> list[FrameBin]:
+def bin_frames(rows: Iterable[Row], *, bins_max: int) -> FrameBins:
     """Share out the frames of each stage, in the order of their ids, over at most so many bins."""
     return bin_spans(
         (
@@ -58,17 +58,22 @@ def bin_frames(rows: Iterable[Row], *, bins_max: int) -> list[FrameBin]:
     )
 
 
-def bin_spans(spans: Iterable[FrameSpan], *, bins_max: int) -> list[FrameBin]:
+def bin_spans(spans: Iterable[FrameSpan], *, bins_max: int) -> FrameBins:
     """Share out frames as `bin_frames` does."""
     spans_by_stage: dict[int, list[FrameSpan]] = {}
     # A span begins with its stage and its frame, which differ: no more of it is compared.
     for span in sorted(spans):
         spans_by_stage.setdefault(span.stage_id, []).append(span)
-    return [
-        _sum_bin(str(stage_id), place, part)
-        for stage_id, of_stage in spans_by_stage.items()
-        for place, part in enumerate(_split_evenly(of_stage, bins_max), start=1)
-    ]
+    return FrameBins(
+        bins=[
+            _sum_bin(str(stage_id), place, part)
+            for stage_id, of_stage in spans_by_stage.items()
+            for place, part in enumerate(_split_evenly(of_stage, bins_max), start=1)
+        ],
+        stages=[
+            _sum_bin(str(stage_id), 1, of_stage) for stage_id, of_stage in spans_by_stage.items()
+        ],
+    )
 
 
 def _split_evenly(spans: list[FrameSpan], parts_max: int) -> Iterable[list[FrameSpan]]:

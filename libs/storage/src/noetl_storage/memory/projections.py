@@ -15,7 +15,7 @@ from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger.records import (
     STEP_KIND,
     CheckpointCommitted,
-    FrameBin,
+    FrameBins,
     IssuedCommand,
     LeasedCommand,
     LiveCommandCount,
@@ -142,7 +142,7 @@ class MemoryProjections:
         ]
         return rows[offset : offset + frames_max], len(rows)
 
-    async def bin_frames(self, execution_id: ExecutionId, *, bins_max: int) -> list[FrameBin]:
+    async def bin_frames(self, execution_id: ExecutionId, *, bins_max: int) -> FrameBins:
         """Share out the frames of each stage over at most so many bins."""
         rows = await self.list_rows("frame", execution_id)
         return frame_bins.bin_frames(rows, bins_max=bins_max)

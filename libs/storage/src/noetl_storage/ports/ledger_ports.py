@@ -13,7 +13,7 @@ from noetl_contracts.ledger.records import (
     Append,
     AppendResult,
     CheckpointCommitted,
-    FrameBin,
+    FrameBins,
     HistoryHead,
     InboxMatch,
     InboxMessage,
@@ -309,7 +309,7 @@ class Projections(Protocol):
     ) -> tuple[list[dict[str, Any]], int]:
         """Return a window of an execution's frames in key order, and how many there are."""
 
-    async def bin_frames(self, execution_id: ExecutionId, *, bins_max: int) -> list[FrameBin]:
+    async def bin_frames(self, execution_id: ExecutionId, *, bins_max: int) -> FrameBins:
         """Share out the frames of each stage, in key order, over at most so many bins."""
 
     async def trace_results(

@@ -10,7 +10,7 @@ from typing import Any
 
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger.envelope import Envelope
-from noetl_contracts.ledger.records import FrameBin
+from noetl_contracts.ledger.records import FrameBins
 from noetl_planner.moments.kept_folds import KeptFolds
 from noetl_replay import rows
 from noetl_replay.fold import fold_history
@@ -68,7 +68,7 @@ class MomentFold:
         """List the rows of stages or loops, as they were touched first."""
         return list(self._rows_by_surface[surface].values())
 
-    def bin_frames(self, *, bins_max: int) -> list[FrameBin]:
+    def bin_frames(self, *, bins_max: int) -> FrameBins:
         """Share out the frames over bins."""
         return frame_bins.bin_spans(self._spans.values(), bins_max=bins_max)
 

@@ -11,6 +11,7 @@ from noetl_contracts.commands.worker_pools import LANES
 from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger.records import (
     FrameBin,
+    FrameBins,
     IssuedCommand,
     LeasedCommand,
     LiveCommandCount,
@@ -129,10 +130,15 @@ class PostgresProjections:
         )
         return [record_to_row(record) for record in rows], total
 
-    async def bin_frames(self, execution_id: ExecutionId, *, bins_max: int) -> list[FrameBin]:
+    async def bin_frames(self, execution_id: ExecutionId, *, bins_max: int) -> FrameBins:
         """Share out the frames of each stage over at most so many bins."""
-        rows = await self._database.fetch_rows(_QUERIES["bin_frames"], int(execution_id), bins_max)
-        return [codec.convert_value(record_to_row(record), FrameBin) for record in rows]
+        found = FrameBins(bins=[], stages=[])
+        for record in await self._database.fetch_rows(
+            _QUERIES["bin_frames"], int(execution_id), bins_max
+        ):
+            kept = found.stages if record["is_whole"] else found.bins
+            kept.append(codec.convert_value(record_to_row(record), FrameBin))
+        return found
 
     async def clear_execution(self, execution_id: ExecutionId) -> None:
         """Forget one execution's rows and position, to be projected again."""

@@ -164,7 +164,7 @@ offset $4
 limit $5;
 
 -- name: bin_frames :many
--- The frames of each stage of execution $1, shared out over at most $2 bins.
+-- The frames of each stage of execution $1, shared out over at most $2 bins, and each stage whole.
 with binned as (
     select
         stage_id, frame_id, status, row_count,
@@ -177,7 +177,7 @@ with binned as (
     where execution_id = $1
 )
 select
-    stage_id, place, count(*) as frames,
+    grouping(place) = 1 as is_whole, stage_id, coalesce(place, 1) as place, count(*) as frames,
     count(*) filter (where status = 'COMPLETED') as done,
     count(*) filter (where status in ('FAILED', 'ABANDONED')) as failed,
     count(*) filter (where status = 'CANCELLED') as cancelled,
@@ -189,7 +189,7 @@ select
     max(duration_s) as max_s,
     min(frame_id)::text as first, max(frame_id)::text as last
 from binned
-group by stage_id, place
+group by grouping sets ((stage_id, place), (stage_id))
 order by stage_id, place;
 
 -- name: count_frames :one

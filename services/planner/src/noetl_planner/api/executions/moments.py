@@ -15,7 +15,7 @@ from litestar.params import FromPath, QueryParameter
 from msgspec import Struct, structs
 
 from noetl_contracts.ids import ExecutionId
-from noetl_contracts.ledger.records import FrameBin
+from noetl_contracts.ledger.records import FrameBin, FrameBins
 from noetl_contracts.status import RunStatus
 from noetl_planner.api.history import step_runs
 from noetl_planner.api.history.step_runs import StepRunView
@@ -98,8 +98,7 @@ class _Surfaces(Struct, frozen=True, kw_only=True):
     execution: Row
     stages: list[Row]
     loops: list[Row]
-    bins: list[FrameBin]
-    stage_frames: list[FrameBin]
+    frames: FrameBins
 
 
 @get("/executions/{execution_id:str}/moment", tags=["executions"], responses=fold_slices.UNDER_WAY)
@@ -184,17 +183,15 @@ async def _view_surfaces(
 
 async def _read_surfaces(history: HistoryStores, execution_id: ExecutionId, row: Row) -> _Surfaces:
     stages = await history.projections.list_rows("stage", execution_id)
-    bins, stage_frames = list[FrameBin](), list[FrameBin]()
+    frames = FrameBins(bins=[], stages=[])
     if stages:
         bins_max = _count_stage_bins(len(stages))
-        bins = await history.projections.bin_frames(execution_id, bins_max=bins_max)
-        stage_frames = await history.projections.bin_frames(execution_id, bins_max=1)
+        frames = await history.projections.bin_frames(execution_id, bins_max=bins_max)
     return _Surfaces(
         execution=row,
         stages=stages,
         loops=await history.projections.list_rows("loop", execution_id),
-        bins=bins,
-        stage_frames=stage_frames,
+        frames=frames,
     )
 
 
@@ -207,8 +204,7 @@ async def _fold_surfaces(
         execution=fold.show_execution(),
         stages=stages,
         loops=fold.list_rows("loop"),
-        bins=fold.bin_frames(bins_max=_count_stage_bins(len(stages))),
-        stage_frames=fold.bin_frames(bins_max=1),
+        frames=fold.bin_frames(bins_max=_count_stage_bins(len(stages))),
     )
     services.history.moment_folds.keep_fold(fold)
     return surfaces
@@ -271,8 +267,8 @@ def _build_moment(
         steps=sum_steps(runs[:RUNS_MAX]),
         stages=[views.view_stage(stage) for stage in stages],
         loops=[views.view_loop(loop) for loop in surfaces.loops[:STAGES_MAX]],
-        bins=[frame_bin for frame_bin in surfaces.bins if frame_bin.stage_id in stage_ids],
-        stage_frames=[item for item in surfaces.stage_frames if item.stage_id in stage_ids],
+        bins=[frame_bin for frame_bin in surfaces.frames.bins if frame_bin.stage_id in stage_ids],
+        stage_frames=[item for item in surfaces.frames.stages if item.stage_id in stage_ids],
         more_stages=len(surfaces.stages) > STAGES_MAX or len(surfaces.loops) > STAGES_MAX,
         more_runs=len(runs) > RUNS_MAX,
         variables=ctx_references.show_markers(row.get("variables") or {}),
