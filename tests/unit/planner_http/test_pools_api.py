@@ -46,9 +46,9 @@ async def opened(world: ApiWorld) -> AsyncIterator[tuple[Api, MemoryBroker]]:
         yield api, broker
 
 
-async def waiting(world: ApiWorld, pool: str) -> ExecutionId:
-    execution_id = an_execution()
-    issued = CommandIssued(
+def issue_command(pool: str) -> CommandIssued:
+    """The event by which a step's command waits in a pool."""
+    return CommandIssued(
         command_id=CommandId("5"),
         run_id=RunId("11"),
         step="start",
@@ -57,7 +57,11 @@ async def waiting(world: ApiWorld, pool: str) -> ExecutionId:
         lane="io",
         attempts_max=3,
     )
-    await world.append(execution_id, [*beginning(), issued])
+
+
+async def waiting(world: ApiWorld, pool: str) -> ExecutionId:
+    execution_id = an_execution()
+    await world.append(execution_id, [*beginning(), issue_command(pool)])
     await world.project(execution_id)
     return execution_id
 
@@ -188,15 +192,6 @@ async def test_a_shared_pool_shows_what_waits_of_the_own_organization_alone() ->
 
 async def leased(world: ApiWorld, pool: str) -> ExecutionId:
     execution_id = an_execution()
-    issued = CommandIssued(
-        command_id=CommandId("5"),
-        run_id=RunId("11"),
-        step="start",
-        unit="step",
-        pool=pool,
-        lane="io",
-        attempts_max=3,
-    )
     started = CommandStarted(
         command_id=CommandId("5"),
         run_id=RunId("11"),
@@ -204,7 +199,7 @@ async def leased(world: ApiWorld, pool: str) -> ExecutionId:
         attempt=1,
         worker_id=WorkerId("w-1"),
     )
-    await world.append(execution_id, [*beginning(), issued, started])
+    await world.append(execution_id, [*beginning(), issue_command(pool), started])
     await world.project(execution_id)
     return execution_id
 
