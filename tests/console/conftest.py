@@ -123,22 +123,30 @@ class Watched:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
+def browser_program() -> str:
     """Debian's Chromium, or whichever the machine has."""
     program = next((found for name in PROGRAMS if (found := shutil.which(name))), None)
     if program is None:
         pytest.skip(f"no browser is installed: none of {', '.join(PROGRAMS)} (apt-get install)")
     if not console_files.has_bundle():
         pytest.skip("the console is not built here: make console")
+    return program
+
+
+# A file's own: while Playwright is open, no other event loop can begin in the process.
+@pytest.fixture(scope="module")
+def browser(browser_program: str) -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        launched = playwright.chromium.launch(
+            executable_path=browser_program, args=["--no-sandbox"]
+        )
         yield launched
         launched.close()
 
 
 @pytest.fixture(scope="session")
-def stack(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """The folder's stack; it comes after the browser, without which nobody needs it."""
+def stack(browser_program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """The folder's stack; it comes after the browser's program, without which nobody needs it."""
     folder = tmp_path_factory.mktemp("console") / "stack"
     with running_stack(folder, "--workers", "1", "--no-s3") as running:
         yield running
