@@ -143,8 +143,8 @@ def test_no_decision_can_reach_a_projection() -> None:
     assert not readers, f"decide from the folded history; a projection may lag: {readers}"
 
 
-@pytest.mark.parametrize("service", ["projector", "reaper", "outbox"])
-def test_what_reads_no_table_begins_without_arrow(service: str) -> None:
+@pytest.mark.parametrize("service", ["planner", "projector", "reaper", "outbox"])
+def test_what_reads_tables_rarely_begins_without_arrow(service: str) -> None:
     code = f"import sys, noetl_{service}.__main__; print('pyarrow' in sys.modules)"
     done = subprocess.run(  # noqa: S603 - our own interpreter and module
         [sys.executable, "-c", code], capture_output=True, text=True, check=False

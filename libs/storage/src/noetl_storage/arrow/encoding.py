@@ -24,6 +24,7 @@ from noetl_storage.size_limits.bounded_tables import (
     refuse_broken_bytes,
 )
 from noetl_storage.size_limits.refusals import (
+    DECODED_BYTES_MAX,
     PayloadTooLarge,
     PayloadUnreadable,
     build_too_large_error,
@@ -34,7 +35,6 @@ __all__ = ["Compression", "PayloadTooLarge", "PayloadUnreadable"]
 TableFormat = Literal["arrow", "parquet"]
 
 PARQUET_MEDIA_TYPE = "application/vnd.apache.parquet"
-DECODED_BYTES_MAX = 1024 * 1024 * 1024
 
 MAGIC_BYTES_MAX = 4
 _KEYS_MARK, _PATH_MARK, _SHAPE_MARK, _JSON_MARK = (

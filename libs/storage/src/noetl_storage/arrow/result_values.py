@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -18,10 +18,15 @@ from noetl_contracts.payloads import (
     ResultEnvelope,
 )
 from noetl_contracts.spread_table import SPREAD_MEDIA_TYPE
-from noetl_storage.arrow import arrow_values, encoding
-from noetl_storage.arrow.arrow_values import ValueWithoutJson
-from noetl_storage.arrow.encoding import DECODED_BYTES_MAX, PayloadUnreadable
 from noetl_storage.ports.ledger_ports import Payloads
+from noetl_storage.process.lazy_import import LazyModule
+from noetl_storage.size_limits.refusals import DECODED_BYTES_MAX, PayloadUnreadable
+
+if TYPE_CHECKING:
+    from noetl_storage.arrow import arrow_values, encoding
+else:
+    arrow_values = LazyModule("noetl_storage.arrow.arrow_values")
+    encoding = LazyModule("noetl_storage.arrow.encoding")
 
 Read = Callable[[PayloadRef], Awaitable[bytes]]
 
@@ -65,7 +70,7 @@ def read_table_rows(data: bytes) -> list[dict[str, Any]]:
     try:
         for batch in table.to_batches():
             table_rows += arrow_values.batch_to_rows(batch, [""] * batch.num_columns)
-    except ValueWithoutJson as failure:
+    except arrow_values.ValueWithoutJson as failure:
         raise PayloadUnreadable(str(failure)) from failure
     return table_rows
 

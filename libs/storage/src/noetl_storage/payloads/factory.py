@@ -1,14 +1,17 @@
 """One address to one payload store: a folder, a bucket of S3, Google or Azure, or memory."""
 
 import importlib
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
+from noetl_storage.payloads.deferred_objects import defer_bucket
 from noetl_storage.payloads.filesystem import FilesystemPayloads
 from noetl_storage.payloads.memory import MemoryPayloads
+from noetl_storage.payloads.objects import Objects
 from noetl_storage.payloads.payload_store import PayloadStore
 from noetl_storage.payloads.thread_runner import ThreadRunner
 from noetl_storage.ports.errors import StorageMisconfigured
@@ -22,6 +25,7 @@ _REGION_DEFAULT = "us-east-1"
 # The extra, and module, of an adapter that is imported only where an address names it.
 _EXTRAS = {"gs": ("gcs", "Google storage"), "azure": ("azure", "Azure storage")}
 _S3 = "noetl_storage.payloads.s3"
+_ENDPOINT = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?")
 
 
 @asynccontextmanager
@@ -77,18 +81,26 @@ def _open_remote(
             parts.netloc, query, secret_key=secret_key, threads=threads, seals=seals
         )
         return opened, f"{store_kind} at {parts.netloc}"
-    # Loading its client takes longer than all else that an executor of Spark does to read a file.
-    store, address = importlib.import_module(_S3).open_store(
-        parts.netloc,
-        endpoint=query.get("endpoint"),
-        region=query.get("region", _REGION_DEFAULT),
-        access_key=access_key,
-        secret_key=secret_key,
-        threads=threads,
-        connections_max=count,
-        seals=seals,
-    )
-    return store, f"S3 at {address}"
+    endpoint, region = query.get("endpoint"), query.get("region", _REGION_DEFAULT)
+    if endpoint is not None and not _ENDPOINT.fullmatch(endpoint):
+        raise StorageMisconfigured(
+            f"the endpoint {endpoint!r:.200} is no address: use http://host:port or https://host"
+        )
+
+    def open_bucket() -> Objects:
+        # Its client takes 30 MiB and half a second of a processor, and a projector rarely needs it.
+        bucket: Objects = importlib.import_module(_S3).open_bucket(
+            parts.netloc,
+            endpoint=endpoint,
+            region=region,
+            access_key=access_key,
+            secret_key=secret_key,
+            connections_max=count,
+        )
+        return bucket
+
+    store = PayloadStore(defer_bucket(open_bucket), runner=threads, seals=seals)
+    return store, f"S3 at {endpoint or region}"
 
 
 def _load_adapter(scheme: str, extra: str) -> Any:

@@ -19,10 +19,7 @@ from botocore.config import Config
 from msgspec import Struct
 
 from noetl_storage.payloads.objects import SPOOL_BYTES, ObjectInfo, ObjectReader, is_request_refused
-from noetl_storage.payloads.payload_store import PayloadStore
-from noetl_storage.payloads.thread_runner import ThreadRunner
 from noetl_storage.ports.errors import StorageMisconfigured, StorageRefused, StorageUnavailable
-from noetl_storage.ports.payload_ports import ObjectSeals
 from noetl_storage.process.curl import create_curl_handle
 
 _TRANSFER = TransferConfig(
@@ -172,37 +169,18 @@ class S3Objects:
                 )
 
 
-class S3Payloads(PayloadStore):
-    """Payloads in one bucket; the blocking client runs in bounded threads."""
-
-    def __init__(
-        self,
-        client: Any,
-        *,
-        bucket: str,
-        puts: "SmallPuts",
-        threads: ThreadRunner,
-        seals: ObjectSeals | None = None,
-    ) -> None:
-        objects = S3Objects(client, bucket=bucket, puts=puts)
-        super().__init__(objects, runner=threads, seals=seals)
-
-
-def open_store(
+def open_bucket(
     bucket: str,
     *,
     endpoint: str | None,
     region: str,
     access_key: str | None,
     secret_key: str | None,
-    threads: ThreadRunner,
     connections_max: int,
-    seals: ObjectSeals | None,
-) -> tuple[S3Payloads, str]:
-    """Return a bucket as a payload store, and the address of its server."""
+) -> S3Objects:
+    """Return a bucket, of Amazon where no endpoint is named."""
     session = _create_session(region, access_key, secret_key)
     client = _create_client(session, endpoint=endpoint, connections_max=connections_max)
-    address: str = client.meta.endpoint_url
 
     def find_signing_keys() -> SigningKeys | None:
         credentials = session.get_credentials()
@@ -216,9 +194,10 @@ def open_store(
             token=frozen_credentials.token,
         )
 
-    puts = SmallPuts(endpoint=address, region=region, bucket=bucket, keys=find_signing_keys)
-    store = S3Payloads(client, bucket=bucket, puts=puts, threads=threads, seals=seals)
-    return store, address
+    puts = SmallPuts(
+        endpoint=client.meta.endpoint_url, region=region, bucket=bucket, keys=find_signing_keys
+    )
+    return S3Objects(client, bucket=bucket, puts=puts)
 
 
 @contextmanager

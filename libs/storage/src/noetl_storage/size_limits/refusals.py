@@ -2,6 +2,9 @@
 
 from noetl_contracts.errors import Permanent
 
+# What one payload may hold unpacked, where a reader says nothing else.
+DECODED_BYTES_MAX = 1024 * 1024 * 1024
+
 
 class PayloadUnreadable(Permanent):
     """The stored bytes are whole, but they are no result payload."""

@@ -11,8 +11,8 @@ from noetl_contracts.requests.facts import (
 )
 from noetl_contracts.status import ExecutionStatus
 from noetl_messaging.streams.ports import Delivery
-from noetl_storage.arrow.encoding import PayloadUnreadable
 from noetl_storage.ports.errors import PayloadCorrupt
+from noetl_storage.size_limits.refusals import PayloadUnreadable
 
 # A wish to cancel may overtake the request that it is about, but not by much.
 EARLY_DELIVERIES_MAX = 10

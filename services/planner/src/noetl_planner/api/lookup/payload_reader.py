@@ -2,7 +2,7 @@
 
 import asyncio
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -13,9 +13,15 @@ from noetl_contracts.payloads import PayloadRef
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices, RequestScope
-from noetl_storage.arrow import encoding, result_values
-from noetl_storage.arrow.encoding import PayloadTooLarge, PayloadUnreadable
+from noetl_storage.arrow import result_values
 from noetl_storage.ports.errors import NameRefused, PayloadCorrupt, PayloadMissing
+from noetl_storage.process.lazy_import import LazyModule
+from noetl_storage.size_limits.refusals import PayloadTooLarge, PayloadUnreadable
+
+if TYPE_CHECKING:
+    from noetl_storage.arrow import encoding
+else:
+    encoding = LazyModule("noetl_storage.arrow.encoding")
 
 RESOLVED_BYTES_MAX = 16 * 1024 * 1024
 # What is longer, or packed, is read beside the event loop, which has leases to keep.
