@@ -109,6 +109,25 @@ def test_what_is_not_known_or_refused_is_said(open_page: OpenPage) -> None:
     expect(page.get_by_text("The ledger does not answer.")).to_be_visible()
 
 
+def test_a_count_is_not_called_well_before_it_is_known(open_page: OpenPage) -> None:
+    watched = open_page()
+    refusal = answer_with({"code": "away", "detail": "Nobody answers.", "hint": ""}, 503)
+    for address in ("**/api/workers", "**/api/pools", "**/api/dead-letters?*"):
+        watched.page.route(address, refusal)
+    page = watched.open("health")
+    for tile in ("Workers heard", "Commands waiting", "Dead letters"):
+        link = page.get_by_role("link", name=tile)
+        expect(link).to_contain_text("not known")
+
+
+def test_a_projector_that_asks_for_nothing_is_not_called_well(open_page: OpenPage) -> None:
+    watched = open_page()
+    idle = {"consumer": "projector-0-of-1", "lag": 0, "is_served": False}
+    watched.page.route("**/api/health/services", answer_with({**UNWELL, "projectors": [idle]}))
+    row = watched.open("health").get_by_role("row").filter(has_text="projector-0-of-1")
+    expect(row).to_contain_text("nobody asks now")
+
+
 def test_a_viewer_is_shown_what_a_viewer_may_see(open_page: OpenPage) -> None:
     watched = open_page()
     watched.page.route(

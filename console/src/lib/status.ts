@@ -26,6 +26,7 @@ const LOOKS: Record<string, Look> = {
   ok: { tone: "done", shape: "tick", name: "ok" },
   error: { tone: "failed", shape: "cross", name: "error" },
   behind: { tone: "waiting", shape: "bars", name: "behind" },
+  silent: { tone: "idle", shape: "ring", name: "nobody asks now" },
   unserved: { tone: "failed", shape: "cross", name: "nobody reads" },
   safe: { tone: "done", shape: "tick", name: "as it must be" },
   unsafe: { tone: "failed", shape: "cross", name: "not safe" },

@@ -10,7 +10,7 @@ workflow:
   - step: greet
     tool:
       kind: python
-      args: {who: "{{ workload.who }}"}
+      input: {who: "{{ workload.who }}"}
       code: |
         print(f"hello {who}")
         result = {"greeting": f"hello {who}"}

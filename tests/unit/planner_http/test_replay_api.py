@@ -342,3 +342,14 @@ async def test_results_are_listed_as_they_were_at_a_version(api: Api, world: Api
     assert (await api.get(address, params={"version": 2})).json()["results"] == []
     late = await api.get(address, params={"version": head + 1})
     assert late.status_code == 400
+
+
+async def test_a_result_is_shown_as_it_was_at_a_version(api: Api, world: ApiWorld) -> None:
+    execution_id = await a_loop(world)
+    outline, *_ = (await api.get(f"/api/result/{execution_id}/list")).json()["results"]
+    address = f"/api/executions/{execution_id}/result/{outline['step']}"
+    latest = (await api.get(address)).json()
+    head = (await ask(api, "state", execution_id))["head_version"]
+    assert (await api.get(address, params={"version": head})).json() == latest
+    assert (await api.get(address, params={"version": 2})).status_code == 404
+    assert (await api.get(address, params={"version": head + 1})).status_code == 400

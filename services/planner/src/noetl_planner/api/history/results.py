@@ -137,19 +137,31 @@ async def show_result(
     step: FromPath[str],
     offset: Offset = 0,
     limit: Limit = 1000,
+    version: Annotated[int | None, QueryParameter(ge=1, le=problems.NUMBER_MAX)] = None,
 ) -> ResultView:
-    """Show the latest result of a step, row sets by windows."""
+    """Show the latest result of a step, or with a `version` that of then; row sets by windows."""
     # A step may have any name, with slashes too; the path begins with the one before it.
     return await get_step_result(
-        services, execution_id, step.removeprefix("/"), offset=offset, limit=limit
+        services,
+        execution_id,
+        step.removeprefix("/"),
+        offset=offset,
+        limit=limit,
+        version=version,
     )
 
 
 async def get_step_result(
-    services: ApiServices, execution_id: str, step: str, *, offset: int, limit: int
+    services: ApiServices,
+    execution_id: str,
+    step: str,
+    *,
+    offset: int,
+    limit: int,
+    version: int | None = None,
 ) -> ResultView:
-    """Read a window of the latest result of a step; raises a 404 when it has none."""
-    checked_id, steps = await _list_steps_with_results(services, execution_id)
+    """Read a window of a step's latest result by a version; raises a 404 when it has none."""
+    checked_id, steps = await _list_steps_with_results(services, execution_id, version=version)
     step_result = next((step_state for step_state in steps if step_state.step == step), None)
     if step_result is None:
         await _check_playbook_step(services, execution_id, step)
