@@ -30,6 +30,7 @@ from noetl_worker.keychain.keychain import EntryCache, Keyring
 from noetl_worker.keychain.tokens import BearerTokens
 from noetl_worker.payloads.payload_retry import retry_store_call
 from noetl_worker.settings import Settings, list_own_secrets
+from noetl_worker.spark.grants.grant_maker import GrantMaker
 from noetl_worker.spark.session import SharedSparkSession, open_spark_session
 from noetl_worker.tools import Tools
 from noetl_worker.tools.artifact import ArtifactTool
@@ -159,7 +160,17 @@ async def open_tools(
         reads = _build_spark_reader(config, references, vault, datasets)
         code = await enter(_open_spark_code(config, folders, environments, mask))
         spark = _build_spark_tool(
-            config, spark_session, reads, postgres, scripts=scripts, code=code
+            config,
+            spark_session,
+            reads,
+            postgres,
+            scripts=scripts,
+            code=code,
+            grants=GrantMaker(
+                vault=vault,
+                options=wiring.build_grant_options(config, folders.spark),
+                clock=clock,
+            ),
         )
         tools = Tools(
             http=http,
@@ -385,6 +396,7 @@ def _build_spark_tool(
     *,
     scripts: ScriptLoader,
     code: SparkCode,
+    grants: GrantMaker,
 ) -> SparkTool:
     return SparkTool(
         spark_session=spark_session,
@@ -394,6 +406,7 @@ def _build_spark_tool(
         tables=PostgresTables(postgres=postgres, inputs=inputs),
         limits=wiring.build_spark_limits(config),
         code=code,
+        grants=grants,
     )
 
 

@@ -18,6 +18,7 @@ from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from msgspec import Struct
 
+from noetl_storage.payloads.bucket_keys import BucketKeys
 from noetl_storage.payloads.objects import SPOOL_BYTES, ObjectInfo, ObjectReader, is_request_refused
 from noetl_storage.payloads.payload_store import PayloadStore
 from noetl_storage.payloads.thread_runner import ThreadRunner
@@ -54,15 +55,16 @@ def open_client(
     connections_max: int,
 ) -> Any:
     """Make a client whose waits and retries are bounded."""
-    session = _create_session(region, access_key, secret_key)
+    session = _create_session(region, BucketKeys(access_key, secret_key))
     return _create_client(session, endpoint=endpoint, connections_max=connections_max)
 
 
-def _create_session(
-    region: str, access_key: str | None, secret_key: str | None
-) -> boto3.session.Session:
+def _create_session(region: str, keys: BucketKeys) -> boto3.session.Session:
     return boto3.session.Session(
-        aws_access_key_id=access_key, aws_secret_access_key=secret_key, region_name=region
+        aws_access_key_id=keys.access_key,
+        aws_secret_access_key=keys.secret_key,
+        aws_session_token=keys.session_token,
+        region_name=region,
     )
 
 
@@ -193,14 +195,13 @@ def open_store(
     *,
     endpoint: str | None,
     region: str,
-    access_key: str | None,
-    secret_key: str | None,
+    keys: BucketKeys,
     threads: ThreadRunner,
     connections_max: int,
     seals: ObjectSeals | None,
 ) -> tuple[S3Payloads, str]:
     """Return a bucket as a payload store, and the address of its server."""
-    session = _create_session(region, access_key, secret_key)
+    session = _create_session(region, keys)
     client = _create_client(session, endpoint=endpoint, connections_max=connections_max)
     address: str = client.meta.endpoint_url
 

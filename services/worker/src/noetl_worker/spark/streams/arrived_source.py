@@ -25,6 +25,7 @@ from noetl_worker.datasets.commit_log import DataFile
 from noetl_worker.datasets.file_rows import FileReader
 from noetl_worker.datasets.problems import DatasetProblem
 from noetl_worker.datasets.read_plan import PIECE_BYTES
+from noetl_worker.spark.grants.job_grant import JobGrant
 from noetl_worker.spark.streams.checkpoint_objects import (
     ArrivalLog,
     Arrivals,
@@ -44,6 +45,8 @@ _STEP = "step"
 class ArrivedSource(DataSource):
     """Rows of files that arrive; its one option `source` is a `StreamInput`."""
 
+    grant: JobGrant | None = None
+
     @classmethod
     def name(cls) -> str:
         """Return the name of the format."""
@@ -55,7 +58,9 @@ class ArrivedSource(DataSource):
 
     def streamReader(self, schema: StructType) -> "ArrivedReader":  # noqa: ARG002, N802 - Spark's signature
         """Return what finds new files, and reads them."""
-        return ArrivedReader(_decode_input(self.options))
+        stream_input = _decode_input(self.options)
+        home = stream_input.home.with_grant(self.grant)
+        return ArrivedReader(msgspec.structs.replace(stream_input, home=home))
 
 
 class ArrivedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -218,7 +223,7 @@ _TASKS_MAX = 1_000_000
 
 def encode_input(stream_input: StreamInput) -> str:
     """Write an input as the option of a read."""
-    return codec.encode_text(stream_input)
+    return codec.encode_text(msgspec.structs.replace(stream_input, home=stream_input.home.place))
 
 
 def read_step(offset: str) -> int:
