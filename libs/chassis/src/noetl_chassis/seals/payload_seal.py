@@ -298,8 +298,10 @@ def read_payload_keys(
     keys = _parse_keys([entry for entry in entries if entry])
     if has_tenant_keys and not keys:
         raise KeyUnusable("keys of tenants need a key that wraps them: tenant+<id>:<base64>")
+    if not keys:
+        return None
     ring = KeyRing(keys, is_derived=is_derived)
-    return PayloadSeals(ring, has_tenant_keys=has_tenant_keys) if keys else None
+    return PayloadSeals(ring, has_tenant_keys=has_tenant_keys)
 
 
 def narrow_payload_keys(text: str, *, file: str, owner: Owner) -> tuple[str, str]:
