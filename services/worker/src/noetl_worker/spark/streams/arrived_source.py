@@ -161,8 +161,14 @@ class ArrivedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _read_taken(self, last: int) -> dict[str, ArrivedFile]:
         if self._taken is not None and self._taken[0] == last - 1:
             step = self._log.get_step(last)
-            taken = self._taken[1] | {file.path: file for file in step.files}
-            self._taken = (last, taken)
+            # A step that lists all files of before leaves out those that are gone, as a restart
+            # does: no more is remembered than a path holds and the steps since then took up.
+            before = (
+                self._taken[1]
+                if step.earlier is None
+                else {file.path: file for file in step.earlier}
+            )
+            self._taken = (last, before | {file.path: file for file in step.files})
         elif self._taken is None or self._taken[0] != last:
             self._taken = (last, self._log.read_taken(last))
         return self._taken[1]
