@@ -22,8 +22,7 @@ from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.domain.secret_mask import SecretMask
 from noetl_worker.keychain.credential_vault import CredentialVault
 from noetl_worker.payloads.payload_retry import retry_store_call
-from noetl_worker.spark import launch_environ
-from noetl_worker.spark.grants import job_grant, store_policy
+from noetl_worker.spark.grants import job_grant, launch_environ, store_policy
 from noetl_worker.spark.grants.grant_maker import GrantMaker, GrantNeed, GrantOptions
 from noetl_worker.spark.grants.job_grant import (
     GrantRenewal,

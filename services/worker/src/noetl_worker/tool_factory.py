@@ -122,8 +122,6 @@ async def open_tools(
     config: Settings, payloads: Payloads, clock: Clock, *, near: NearPayloads | None = None
 ) -> AsyncIterator[tuple[Tools, SecretMask]]:
     """Hold every tool open while the block runs; `near` reads payloads where they lie."""
-    # What a table has given back is the machine's again at once.
-    pa.set_memory_pool(pa.system_memory_pool())
     _return_large_blocks()
     mask = SecretMask(own=list_own_secrets(config))
     sealer = CredentialSealer(config.secret_key)
@@ -157,20 +155,11 @@ async def open_tools(
             open_spark_session(wiring.build_spark_options(config, folders.spark))
         )
         environments = _build_environments(config, folders, mask)
+        grants = _build_grant_maker(config, vault, folders, clock)
         reads = _build_spark_reader(config, references, vault, datasets)
         code = await enter(_open_spark_code(config, folders, environments, mask))
         spark = _build_spark_tool(
-            config,
-            spark_session,
-            reads,
-            postgres,
-            scripts=scripts,
-            code=code,
-            grants=GrantMaker(
-                vault=vault,
-                options=wiring.build_grant_options(config, folders.spark),
-                clock=clock,
-            ),
+            config, spark_session, reads, postgres, scripts=scripts, code=code, grants=grants
         )
         tools = Tools(
             http=http,
@@ -218,6 +207,8 @@ def _return_large_blocks() -> None:
     which come and go in several threads, leave heaps of holes: 1.6 GB instead of 0.75 GB for a
     transfer of CSV.
     """
+    # What a table has given back is the machine's again at once.
+    pa.set_memory_pool(pa.system_memory_pool())
     # Other libraries than that of GNU have no such setting, and do not raise the size.
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:
@@ -369,6 +360,13 @@ def _build_duckdb_tool(
         locks=locks,
         limits=wiring.build_duckdb_limits(config),
     )
+
+
+def _build_grant_maker(
+    config: Settings, vault: CredentialVault, folders: _TaskFolders, clock: Clock
+) -> GrantMaker:
+    options = wiring.build_grant_options(config, folders.spark)
+    return GrantMaker(vault=vault, options=options, clock=clock)
 
 
 def _build_spark_reader(

@@ -14,8 +14,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from noetl_chassis.java import JavaMissing, prepare_java_home
-from noetl_worker.settings import read_environ
-from noetl_worker.spark import java_output, kubernetes, launch_environ
+from noetl_worker.spark import java_output, kubernetes
+from noetl_worker.spark.grants import launch_environ
 from noetl_worker.spark.session_options import (
     LOOPBACK,
     SessionOptions,
@@ -42,7 +42,7 @@ def _spawn_launcher(command: list[str], **options: Any) -> subprocess.Popen[byte
     options.pop("preexec_fn", None)
     options |= java_output.pipe_options()
     # What runs in executors sees the variables of this process.
-    options["env"] = launch_environ.build_shown_environ(options.get("env") or read_environ())
+    options["env"] = launch_environ.build_shown_environ(options["env"])
     process = subprocess.Popen(command, process_group=0, **options)  # noqa: S603 - Spark's own launcher
     java_output.read_lines(process)
     _launched[:] = [process]

@@ -9,8 +9,7 @@ import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from noetl_worker import settings
-from noetl_worker.spark import launch_environ
+from noetl_worker.spark.grants import launch_environ
 
 Entry = Callable[[Iterable[bytes]], Iterable[bytes]]
 
@@ -35,11 +34,7 @@ def spread(session: SparkSession, shares: list[bytes], entry: Entry) -> list[byt
     context = session.sparkContext
     partitions = context.parallelize(shares, len(shares))
     partitions.ctx = _build_lane_context(context)
-    # Executors of this machine are told here what its worker knows, those of clusters by operators.
-    is_near = str(context.master).startswith("local")
-    hidden = launch_environ.find_hidden_variables(settings.read_environ()) if is_near else {}
-    answers = partitions.mapPartitions(_ToldEntry(entry, hidden)).collect()
-    return [bytes(item) for item in answers]
+    return [bytes(item) for item in partitions.mapPartitions(entry).collect()]
 
 
 def _build_lane_context(context: SparkContext) -> SparkContext:
@@ -52,19 +47,6 @@ def _build_lane_context(context: SparkContext) -> SparkContext:
     lane_context.__dict__.update(context.__dict__)
     lane_context.environment = {**context.environment, launch_environ.LANE: "waves"}
     return lane_context
-
-
-class _ToldEntry:
-    """An entry whose process is given some variables first."""
-
-    def __init__(self, entry: Entry, variables: dict[str, str]) -> None:
-        self._entry = entry
-        self._variables = variables
-
-    def __call__(self, shares: Iterable[bytes]) -> Iterable[bytes]:
-        """Run the entry; it reads its settings from the process's variables."""
-        settings.set_variables(self._variables)
-        return self._entry(shares)
 
 
 def _spread_as_table(session: SparkSession, shares: list[bytes], entry: Entry) -> list[bytes]:

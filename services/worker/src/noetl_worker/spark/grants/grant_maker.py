@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -11,34 +11,24 @@ import structlog
 from msgspec import Struct, structs
 
 from noetl_chassis.clock import Clock
-from noetl_chassis.seals.payload_seal import narrow_payload_keys
 from noetl_contracts.errors import NoetlError
-from noetl_worker.domain.failures import ToolFailure, build_error
+from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.domain.unit_identity import UnitScope
 from noetl_worker.keychain.credential_vault import CredentialVault
 from noetl_worker.spark.grants import job_grant, payload_scope, store_policy
 from noetl_worker.spark.grants.job_grant import GrantRenewal, JobGrant, StoreKeys
+from noetl_worker.spark.grants.key_finder import AskForKeys, KeyFinder
 from noetl_worker.spark.grants.payload_scope import StoreLogin
 from noetl_worker.spark.grants.renewal_place import RenewalPlace, open_renewal_place
 from noetl_worker.spark.grants.store_policy import PrefixAccess
-from noetl_worker.spark.grants.temporary_keys import (
-    KeysUnavailable,
-    NoTemporaryKeys,
-    TemporaryKeys,
-    request_keys,
-)
+from noetl_worker.spark.grants.temporary_keys import request_keys
 
-SETTING = "NOETL_WORKER_SPARK_KEYS"
 LIFETIME_S = 3600
-# Keys of a store that gives none are asked for again after so long.
-_NONE_S = 600.0
-_REMEMBERED_MAX = 256
 _RETRY_S = 30.0
 _NARROWED = ("s3", "minio", "aws")
 _FIELDS = ("endpoint", "region", "access_key", "secret_key", "session_token", "account", "key")
 
 Mode = Literal["auto", "scoped"]
-AskForKeys = Callable[..., TemporaryKeys]
 
 log = structlog.get_logger(__name__)
 
@@ -74,10 +64,12 @@ class GrantMaker:
         self._vault = vault
         self._options = options
         self._clock = clock
-        self._ask_for_keys = ask_for_keys
-        self._keys: dict[tuple[str, str], TemporaryKeys] = {}
-        # Stores that give no keys, by who asked, and until when they are not asked again.
-        self._none: dict[str, tuple[float, str]] = {}
+        self._finder = KeyFinder(
+            ask_for_keys,
+            clock=clock,
+            lifetime_s=options.lifetime_s,
+            is_scoped=options.mode == "scoped",
+        )
 
     @asynccontextmanager
     async def hold_grant(
@@ -88,18 +80,33 @@ class GrantMaker:
         if not grant.ends_at:
             yield grant
             return
-        options = self._options
-        place = open_renewal_place(
-            options.store, site, folder=options.folder, is_near=options.is_near
-        )
+        place = self._open_place(site)
         if place is None:
             yield grant
             return
         renewal = GrantRenewal(place=place.address, key=os.urandom(job_grant.KEY_BYTES))
         grant = structs.replace(grant, renewal=renewal)
+        async with self._hold_renewal(grant, place, needs, site):
+            yield grant
+
+    def _open_place(self, site: UnitScope) -> RenewalPlace | None:
+        options = self._options
+        return open_renewal_place(
+            options.store, site, folder=options.folder, is_near=options.is_near
+        )
+
+    @asynccontextmanager
+    async def _hold_renewal(
+        self,
+        grant: JobGrant,
+        place: RenewalPlace,
+        needs: Sequence[GrantNeed],
+        site: UnitScope,
+    ) -> AsyncIterator[None]:
+        """Renew a grant for as long as the block runs."""
         renewing = asyncio.ensure_future(self._renew_grant(grant, place, needs, site))
         try:
-            yield grant
+            yield
         finally:
             renewing.cancel()
             await asyncio.wait({renewing})
@@ -107,14 +114,9 @@ class GrantMaker:
 
     async def _make_grant(self, needs: Sequence[GrantNeed], site: UnitScope) -> JobGrant:
         ends: list[float] = []
-        accesses_by_name: dict[str, list[PrefixAccess]] = {}
-        for need in needs:
-            accesses = accesses_by_name.setdefault(need.credential, [])
-            if need.access is not None:
-                accesses.append(need.access)
         accounts = {
             name: await self._open_account(name, accesses, site, ends)
-            for name, accesses in accesses_by_name.items()
+            for name, accesses in _group_by_credential(needs).items()
         }
         store = await self._open_store(site, ends)
         if not ends:
@@ -132,84 +134,32 @@ class GrantMaker:
         account = {key: credential.fields[key] for key in _FIELDS if key in credential.fields}
         place = f"credential '{name}'"
         if credential.kind not in _NARROWED:
-            self._accept_own_keys(place, f"a store of type {credential.kind} gives none")
+            self._finder.accept_own_keys(place, f"a store of type {credential.kind} gives none")
             return account
-        keys = await self._find_keys(account, store_policy.build_policy(accesses), place)
+        policy = store_policy.build_policy(accesses)
+        keys = await self._finder.find_keys(account, policy, place)
         if keys is None:
             return account
         ends.append(keys.ends_at)
-        return {
-            **account,
-            "access_key": keys.access_key,
-            "secret_key": keys.secret_key,
-            "session_token": keys.session_token,
-        }
+        return {**account, **keys.as_fields()}
 
     async def _open_store(self, site: UnitScope, ends: list[float]) -> StoreKeys:
         """Return what opens the payloads of one organization, and no credential of it."""
         login = self._options.store
-        seal_key, seal_file = narrow_payload_keys(login.seal_key, file=login.seal_file, owner=site)
-        store = StoreKeys(
-            access_key=login.access_key,
-            secret_key=login.secret_key,
-            seal_key=seal_key,
-            seal_file=seal_file,
-        )
+        store = login.build_own_keys(site)
         if login.is_local:
             return store
         place = "the payload store"
         if not login.is_s3 or not login.access_key:
-            self._accept_own_keys(place, "it is opened by an identity of the machine, or is no S3")
+            reason = "it is opened by an identity of the machine, or is no S3"
+            self._finder.accept_own_keys(place, reason)
             return store
         policy = store_policy.build_policy(payload_scope.list_accesses(login, site))
-        keys = await self._find_keys(login.build_account(), policy, place)
+        keys = await self._finder.find_keys(login.build_account(), policy, place)
         if keys is None:
             return store
         ends.append(keys.ends_at)
-        return structs.replace(
-            store,
-            access_key=keys.access_key,
-            secret_key=keys.secret_key,
-            session_token=keys.session_token,
-        )
-
-    async def _find_keys(
-        self, account: Mapping[str, Any], policy: str, place: str
-    ) -> TemporaryKeys | None:
-        """Return keys that a policy narrows, None where own ones are accepted."""
-        now, lifetime_s = self._clock.now().timestamp(), self._options.lifetime_s
-        who = f"{account.get('endpoint')} {account.get('access_key')}"
-        remembered_keys = self._keys.get((who, policy))
-        if remembered_keys is not None and remembered_keys.ends_at - now > lifetime_s * 0.75:
-            return remembered_keys
-        asked_again_at, reason = self._none.get(who, (0.0, ""))
-        if now < asked_again_at:
-            self._accept_own_keys(place, reason)
-            return None
-        try:
-            keys = await asyncio.to_thread(
-                self._ask_for_keys, account, policy, lifetime_s=lifetime_s
-            )
-        except NoTemporaryKeys as problem:
-            _remember(self._none, who, (now + _NONE_S, str(problem)))
-            self._accept_own_keys(place, str(problem))
-            return None
-        except KeysUnavailable as problem:
-            text = f"{place}: {problem}"
-            raise ToolFailure(build_error("storage_access", text, source="spark")) from problem
-        _remember(self._keys, (who, policy), keys)
-        return keys
-
-    def _accept_own_keys(self, place: str, reason: str) -> None:
-        """Let executors have the keys themselves; raises `ToolFailure` where none may be."""
-        if self._options.mode == "auto":
-            log.info("executors get keys that are not scoped", place=place, reason=reason)
-            return
-        text = (
-            f"{place} has no temporary keys for executors ({reason}), and {SETTING}=scoped lets "
-            f"them have no others: use a store that gives them, or set {SETTING}=auto"
-        )
-        raise ToolFailure(build_error("config", text, source="spark"))
+        return structs.replace(store, **keys.as_fields())
 
     async def _renew_grant(
         self,
@@ -234,7 +184,11 @@ class GrantMaker:
                 await asyncio.sleep(_RETRY_S)
 
 
-def _remember(remembered: dict[Any, Any], key: Any, value: Any) -> None:
-    if len(remembered) >= _REMEMBERED_MAX:
-        remembered.clear()
-    remembered[key] = value
+def _group_by_credential(needs: Sequence[GrantNeed]) -> dict[str, list[PrefixAccess]]:
+    """Return the folders that each credential is to open; a database has none."""
+    accesses_by_name: dict[str, list[PrefixAccess]] = {}
+    for need in needs:
+        accesses = accesses_by_name.setdefault(need.credential, [])
+        if need.access is not None:
+            accesses.append(need.access)
+    return accesses_by_name

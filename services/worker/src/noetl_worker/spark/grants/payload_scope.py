@@ -5,10 +5,12 @@ from urllib.parse import parse_qs, urlsplit
 
 from msgspec import Struct
 
+from noetl_chassis.seals.payload_seal import narrow_payload_keys
 from noetl_contracts.transient_objects import REJECTS, STREAMS
 from noetl_storage.payloads import object_keys
 from noetl_storage.ports.payload_ports import Owner
 from noetl_worker.domain.unit_identity import UnitScope
+from noetl_worker.spark.grants.job_grant import StoreKeys
 from noetl_worker.spark.grants.store_policy import PrefixAccess
 
 _REGION = "us-east-1"
@@ -43,6 +45,18 @@ class StoreLogin(Struct, frozen=True, kw_only=True):
     def bucket(self) -> str:
         """Return the bucket."""
         return urlsplit(self.url).netloc
+
+    def build_own_keys(self, site: UnitScope) -> StoreKeys:
+        """Return the login itself, its seals narrowed to one owner; raises `KeyUnusable`."""
+        seal_key, seal_file = narrow_payload_keys(
+            self.seal_key, file=self.seal_file, owner=find_owner(site)
+        )
+        return StoreKeys(
+            access_key=self.access_key,
+            secret_key=self.secret_key,
+            seal_key=seal_key,
+            seal_file=seal_file,
+        )
 
     def build_account(self) -> dict[str, Any]:
         """Return the login as the fields of a credential."""

@@ -15,6 +15,7 @@ _NAME = "noetl-spark"
 # The client asks for one; servers of one's own take keys to be their own role.
 _ROLE = "arn:aws:iam::000000000000:role/noetl-spark"
 _BUSY = 500
+_UNKNOWN = "NotImplemented"
 
 
 class NoTemporaryKeys(Permanent):
@@ -37,51 +38,60 @@ class TemporaryKeys(Struct, frozen=True, kw_only=True):
         """Show no key."""
         return "TemporaryKeys(...)"
 
+    def as_fields(self) -> dict[str, str]:
+        """Return the keys under the names that accounts have for them."""
+        return {
+            "access_key": self.access_key,
+            "secret_key": self.secret_key,
+            "session_token": self.session_token,
+        }
+
 
 def request_keys(account: Mapping[str, Any], policy: str, *, lifetime_s: int) -> TemporaryKeys:
     """Ask the server of an account for keys that a policy narrows; it blocks.
 
-    Servers with an `endpoint` are asked to assume the account's own role (SeaweedFS, MinIO), AWS
-    for a federation token. Raises `NoTemporaryKeys` and `KeysUnavailable`.
+    Raises `NoTemporaryKeys` and `KeysUnavailable`.
     """
-    endpoint = str(account.get("endpoint") or "")
     if account.get("session_token"):
         raise NoTemporaryKeys("keys of a session give no others")
-    client = boto3.session.Session(
-        aws_access_key_id=str(account.get("access_key") or ""),
-        aws_secret_access_key=str(account.get("secret_key") or ""),
-        region_name=str(account.get("region") or _REGION),
-    ).client(
-        "sts",
-        endpoint_url=endpoint or None,
-        config=Config(connect_timeout=5, read_timeout=15, retries={"total_max_attempts": 3}),
-    )
     try:
-        if endpoint:
-            client.meta.events.register("before-call.sts.AssumeRole", _drop_role)
-            answer = client.assume_role(
-                RoleArn=_ROLE, RoleSessionName=_NAME, Policy=policy, DurationSeconds=lifetime_s
-            )
-        else:
-            answer = client.get_federation_token(
-                Name=_NAME, Policy=policy, DurationSeconds=lifetime_s
-            )
+        given_keys = _ask_server(account, policy, lifetime_s)["Credentials"]
     except botocore.exceptions.ClientError as problem:
         status = problem.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         code = problem.response.get("Error", {}).get("Code", "")
         text = f"the server answers {code or status} to who asks for temporary keys"
-        if status >= _BUSY and code not in {"NotImplemented", "501"}:
+        if status >= _BUSY and code != _UNKNOWN:
             raise KeysUnavailable(text) from problem
         raise NoTemporaryKeys(text) from problem
     except botocore.exceptions.BotoCoreError as problem:
         raise KeysUnavailable(f"no temporary keys: {type(problem).__name__}") from problem
-    given_keys = answer["Credentials"]
     return TemporaryKeys(
         access_key=given_keys["AccessKeyId"],
         secret_key=given_keys["SecretAccessKey"],
         session_token=given_keys["SessionToken"],
         ends_at=given_keys["Expiration"].timestamp(),
     )
+
+
+def _ask_server(account: Mapping[str, Any], policy: str, lifetime_s: int) -> Any:
+    """Assume the account's own role at its `endpoint`, or ask AWS for a federation token."""
+    client = _open_client(account)
+    if not account.get("endpoint"):
+        return client.get_federation_token(Name=_NAME, Policy=policy, DurationSeconds=lifetime_s)
+    client.meta.events.register("before-call.sts.AssumeRole", _drop_role)
+    return client.assume_role(
+        RoleArn=_ROLE, RoleSessionName=_NAME, Policy=policy, DurationSeconds=lifetime_s
+    )
+
+
+def _open_client(account: Mapping[str, Any]) -> Any:
+    session = boto3.session.Session(
+        aws_access_key_id=str(account.get("access_key") or ""),
+        aws_secret_access_key=str(account.get("secret_key") or ""),
+        region_name=str(account.get("region") or _REGION),
+    )
+    waits = Config(connect_timeout=5, read_timeout=15, retries={"total_max_attempts": 3})
+    return session.client("sts", endpoint_url=account.get("endpoint") or None, config=waits)
 
 
 def _drop_role(params: Any, **_: Any) -> None:
