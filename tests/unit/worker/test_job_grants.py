@@ -23,7 +23,6 @@ from noetl_worker.domain.secret_mask import SecretMask
 from noetl_worker.keychain.credential_vault import CredentialVault
 from noetl_worker.payloads.payload_retry import retry_store_call
 from noetl_worker.spark.grants import job_grant, launch_environ, store_policy
-from noetl_worker.spark.grants.grant_maker import GrantMaker, GrantNeed, GrantOptions
 from noetl_worker.spark.grants.job_grant import (
     GrantRenewal,
     GrantUnusable,
@@ -33,6 +32,7 @@ from noetl_worker.spark.grants.job_grant import (
 from noetl_worker.spark.grants.payload_scope import StoreLogin
 from noetl_worker.spark.grants.store_policy import PrefixAccess
 from noetl_worker.spark.grants.temporary_keys import NoTemporaryKeys, TemporaryKeys
+from noetl_worker.tools.spark.grant_maker import GrantMaker, GrantNeed, GrantOptions
 
 WORD = "word"
 ACCOUNT = {"endpoint": "http://s3.test", "access_key": "own", "secret_key": "own-secret"}

@@ -30,7 +30,6 @@ from noetl_worker.keychain.keychain import EntryCache, Keyring
 from noetl_worker.keychain.tokens import BearerTokens
 from noetl_worker.payloads.payload_retry import retry_store_call
 from noetl_worker.settings import Settings, list_own_secrets
-from noetl_worker.spark.grants.grant_maker import GrantMaker
 from noetl_worker.spark.session import SharedSparkSession, open_spark_session
 from noetl_worker.tools import Tools
 from noetl_worker.tools.artifact import ArtifactTool
@@ -58,6 +57,7 @@ from noetl_worker.tools.scripts.bucket_scripts import BucketScripts
 from noetl_worker.tools.scripts.script_loader import ScriptLoader
 from noetl_worker.tools.shell import ShellTool
 from noetl_worker.tools.spark.code_process import open_code_processes
+from noetl_worker.tools.spark.grant_maker import GrantMaker
 from noetl_worker.tools.spark.spark_inputs import SparkInputReader
 from noetl_worker.tools.spark.spark_tool import SparkCode, SparkTool
 from noetl_worker.tools.transfer.dataset_target import DatasetEnds

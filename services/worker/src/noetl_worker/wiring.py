@@ -57,7 +57,6 @@ from noetl_worker.settings import (
     read_java_environ,
     set_variables,
 )
-from noetl_worker.spark.grants.grant_maker import GrantOptions
 from noetl_worker.spark.grants.payload_scope import StoreLogin
 from noetl_worker.spark.kubernetes import Kubernetes
 from noetl_worker.spark.session_options import SessionOptions, read_conf, show_address
@@ -75,6 +74,7 @@ from noetl_worker.tools.http import http_tool
 from noetl_worker.tools.postgres import postgres_pool
 from noetl_worker.tools.python import environments, python_tool
 from noetl_worker.tools.spark import code_process, spark_tool
+from noetl_worker.tools.spark.grant_maker import GrantOptions
 from noetl_worker.workspace import checkout
 
 # A lease begins, as far as a worker can tell, when it asks: asking lasts a small part of one.

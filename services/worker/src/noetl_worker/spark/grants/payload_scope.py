@@ -74,6 +74,11 @@ def find_owner(site: UnitScope) -> Owner:
     return Owner(tenant_id=site.tenant_id, organization_id=site.organization_id)
 
 
+def build_named_key(name: str, site: UnitScope) -> str:
+    """Return the key of an object that a unit of work names."""
+    return f"{object_keys.build_owned_prefix(find_owner(site))}{name}"
+
+
 def list_accesses(login: StoreLogin, site: UnitScope) -> list[PrefixAccess]:
     """List the folders of an organization that its jobs read and write."""
     owner = find_owner(site)

@@ -11,9 +11,8 @@ from botocore.config import Config
 from noetl_chassis import identity
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.transient_objects import build_grant_name
-from noetl_storage.payloads import object_keys
 from noetl_worker.domain.unit_identity import UnitScope
-from noetl_worker.spark.grants.payload_scope import StoreLogin, find_owner
+from noetl_worker.spark.grants.payload_scope import StoreLogin, build_named_key
 
 # The longest that S3 takes.
 _SIGNED_S = 7 * 24 * 3600
@@ -67,7 +66,7 @@ class ObjectPlace:
         account = login.build_account()
         name = build_grant_name(ExecutionId(site.execution_id), identity.mint_token())
         self._bucket = login.bucket
-        self._key = f"{object_keys.build_owned_prefix(find_owner(site))}{name}"
+        self._key = build_named_key(name, site)
         self._client: Any = boto3.session.Session(
             aws_access_key_id=login.access_key,
             aws_secret_access_key=login.secret_key,

@@ -3,11 +3,11 @@
 from msgspec import structs
 
 from noetl_worker.datasets.address import DatasetAddress
-from noetl_worker.spark.grants.grant_maker import GrantNeed
 from noetl_worker.spark.grants.job_grant import JobGrant
 from noetl_worker.spark.grants.store_policy import PrefixAccess
 from noetl_worker.spark.tables.dataset_plans import FileInput
 from noetl_worker.spark.task_request import Input, QueryInput, SparkRequest
+from noetl_worker.tools.spark.grant_maker import GrantNeed
 
 
 def list_request_needs(ask: SparkRequest) -> list[GrantNeed]:

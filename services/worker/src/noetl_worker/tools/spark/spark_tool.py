@@ -29,7 +29,6 @@ from noetl_worker.payloads.tenant_payloads import TenantPayloads
 from noetl_worker.spark import job_loader
 from noetl_worker.spark.code_call import CodeFailed
 from noetl_worker.spark.driver_output import DriverOutput, shared_lines
-from noetl_worker.spark.grants.grant_maker import GrantMaker, GrantNeed
 from noetl_worker.spark.session import SharedSparkSession
 from noetl_worker.spark.tables import part_writer
 from noetl_worker.spark.tables.part_writer import Format, PartManifest, WritePlan
@@ -45,6 +44,7 @@ from noetl_worker.tools.python.requirements import parse_requirements
 from noetl_worker.tools.scripts.script_loader import ScriptLoader
 from noetl_worker.tools.spark import event_logs, job_grants, plan_texts, stream_task
 from noetl_worker.tools.spark.code_process import CodeProcesses
+from noetl_worker.tools.spark.grant_maker import GrantMaker, GrantNeed
 from noetl_worker.tools.spark.spark_inputs import SparkInputReader
 from noetl_worker.tools.spark.stream_task import StreamTables
 from noetl_worker.tools.tables import dataset_results

@@ -18,7 +18,6 @@ from noetl_playbook.templates.output_forms import sql_ident
 from noetl_worker.domain import cursor_values
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.spark import job_loader
-from noetl_worker.spark.grants.grant_maker import GrantNeed
 from noetl_worker.spark.task_request import CopyCounts, Input, StoredInput
 from noetl_worker.sql import queries
 from noetl_worker.tools.calls import references
@@ -29,6 +28,7 @@ from noetl_worker.tools.postgres.postgres_tool import BROKEN, PostgresTool
 from noetl_worker.tools.postgres.row_windows import lease_session
 from noetl_worker.tools.postgres.transactions import hold_transaction
 from noetl_worker.tools.spark import job_grants
+from noetl_worker.tools.spark.grant_maker import GrantNeed
 from noetl_worker.tools.spark.spark_tool import SparkTool
 from noetl_worker.tools.tables import transfer_rows
 from noetl_worker.tools.tables.transfer_rows import TransferAim
