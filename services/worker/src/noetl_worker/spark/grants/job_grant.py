@@ -4,18 +4,16 @@ A grant is in no plan, option or environment that Spark lists: functions and dat
 in their pickled form.
 """
 
-import os
 import urllib.request
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec import Struct
 
+from noetl_chassis.seals import byte_seal
+
 KEY_BYTES = 32
-_NONCE_BYTES = 12
 _TIMEOUT_S = 30.0
 # So many renewed grants are remembered by one process.
 _REMEMBERED_MAX = 64
@@ -96,17 +94,12 @@ def find_current_grant(grant: JobGrant, now: float) -> JobGrant:
 
 def seal_grant(grant: JobGrant, key: bytes) -> bytes:
     """Write a grant so that only who has the key reads it."""
-    nonce = os.urandom(_NONCE_BYTES)
-    return nonce + AESGCM(key).encrypt(nonce, msgspec.msgpack.encode(grant), None)
+    return byte_seal.seal_bytes(msgspec.msgpack.encode(grant), key)
 
 
 def open_grant(data: bytes, key: bytes) -> JobGrant:
     """Read a sealed grant; raises `ValueError`."""
-    try:
-        plain_bytes = AESGCM(key).decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], None)
-    except InvalidTag as failure:
-        raise ValueError("the grant was changed") from failure
-    return msgspec.msgpack.decode(plain_bytes, type=JobGrant)
+    return msgspec.msgpack.decode(byte_seal.open_bytes(data, key), type=JobGrant)
 
 
 def _read_place(place: str) -> bytes:
