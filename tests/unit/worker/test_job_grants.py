@@ -154,7 +154,7 @@ def test_keys_that_ended_and_have_no_others_are_refused(tmp_path: Path) -> None:
     sealed = job_grant.seal_grant(
         structs.replace(grant, ends_at=200.0, renew_at=150.0), renewal.key
     )
-    (tmp_path / "next").write_bytes(sealed[:-1] + b"?")
+    (tmp_path / "next").write_bytes(sealed[:-1] + bytes([sealed[-1] ^ 1]))
     with pytest.raises(GrantUnusable):
         job_grant.find_current_grant(grant, 101.0)
     (tmp_path / "next").write_bytes(sealed)
