@@ -75,8 +75,11 @@ def request_keys(account: Mapping[str, Any], policy: str, *, lifetime_s: int) ->
 
 def _ask_server(account: Mapping[str, Any], policy: str, lifetime_s: int) -> Any:
     """Assume the account's own role at its `endpoint`, or ask AWS for a federation token."""
-    client = _open_client(account)
-    if not account.get("endpoint"):
+    endpoint = str(account.get("endpoint") or "")
+    # Another server of AWS than that of its buckets gives keys.
+    is_cloud = not endpoint or ".amazonaws.com" in endpoint
+    client = _open_client(account, "" if is_cloud else endpoint)
+    if is_cloud:
         return client.get_federation_token(Name=_NAME, Policy=policy, DurationSeconds=lifetime_s)
     client.meta.events.register("before-call.sts.AssumeRole", _drop_role)
     return client.assume_role(
@@ -84,14 +87,14 @@ def _ask_server(account: Mapping[str, Any], policy: str, lifetime_s: int) -> Any
     )
 
 
-def _open_client(account: Mapping[str, Any]) -> Any:
+def _open_client(account: Mapping[str, Any], endpoint: str) -> Any:
     session = boto3.session.Session(
         aws_access_key_id=str(account.get("access_key") or ""),
         aws_secret_access_key=str(account.get("secret_key") or ""),
         region_name=str(account.get("region") or _REGION),
     )
     waits = Config(connect_timeout=5, read_timeout=15, retries={"total_max_attempts": 3})
-    return session.client("sts", endpoint_url=account.get("endpoint") or None, config=waits)
+    return session.client("sts", endpoint_url=endpoint or None, config=waits)
 
 
 def _drop_role(params: Any, **_: Any) -> None:
