@@ -39,7 +39,7 @@ HOMES_BY_LIBRARY = {
         "noetl_pft",
     },
     "azure": {"noetl_storage.payloads.azure"},
-    "boto3": {"noetl_storage.payloads", "noetl_worker.keychain"},
+    "boto3": {"noetl_storage.payloads", "noetl_worker.keychain", "noetl_worker.spark.grants"},
     "cryptography": {"noetl_chassis.seals"},
     "duckdb": {"noetl_worker.tools.duckdb", "noetl_worker.tools.tables.row_checks"},
     "google": {"noetl_storage.payloads.gcs"},

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import structs
 from tests.support.calls import call_of
+from tests.support.servers import S3Server
 from tests.support.working import ORGANIZATION, TENANT, Bench, bench
 
 from noetl_chassis.seals.payload_seal import read_payload_keys
@@ -27,14 +28,25 @@ SEAL_KEY = f"k1:{base64.b64encode(b'7' * 32).decode()}"
 
 
 @asynccontextmanager
-async def spark_bench(folder: Path, **fields: Any) -> AsyncIterator[Bench]:
-    """A worker whose payloads are sealed files."""
-    url = f"file://{folder}/payloads"
+async def spark_bench(
+    folder: Path, *, s3: S3Server | None = None, **fields: Any
+) -> AsyncIterator[Bench]:
+    """A worker whose payloads are sealed, in files or in the bucket of a server."""
+    url, access_key, secret_key = f"file://{folder}/payloads", "", ""
+    if s3 is not None:
+        url, access_key, secret_key = s3.payload_url, s3.access_key, s3.secret_key
     async with (
-        open_payloads(url, seals=read_payload_keys(SEAL_KEY, file="")) as payloads,
+        open_payloads(
+            url,
+            access_key=access_key or None,
+            secret_key=secret_key or None,
+            seals=read_payload_keys(SEAL_KEY, file=""),
+        ) as payloads,
         bench(
             store=payloads,
             payload_url=url,
+            payload_access_key=access_key,
+            payload_secret_key=secret_key,
             payload_seal_key=SEAL_KEY,
             work_directory=str(folder / "work"),
             **fields,

@@ -19,6 +19,7 @@ from noetl_storage.payloads.filesystem import FilesystemPayloads
 from noetl_storage.payloads.thread_runner import ThreadRunner
 from noetl_storage.ports.ledger_ports import Payloads
 from noetl_worker.executor_entry import run_partition
+from noetl_worker.executor_environ import build_told_entry
 from noetl_worker.spark.session import SharedSparkSession
 from noetl_worker.spark.wave_runner import WaveLimits, WaveRunner
 
@@ -89,7 +90,7 @@ async def open_wave_bench(
     payloads = FilesystemPayloads(folder, threads=threads)
     waves = WaveRunner(
         spark_session=spark_session,
-        entry=run_partition,
+        entry=build_told_entry(run_partition, master="local"),
         payloads=payloads,
         worker_id=WORKER,
         clock=SystemClock(),

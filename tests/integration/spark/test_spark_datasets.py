@@ -10,19 +10,24 @@ import pyarrow.parquet
 import pytest
 import pytest_asyncio
 from msgspec import structs
+from obstore.exceptions import PermissionDeniedError
 from obstore.store import S3Store
 from tests.support.buckets import account_of, keys_of, open_bucket
 from tests.support.servers import S3Server
 from tests.support.site import serving
-from tests.support.sparking import answered, spark_bench, spark_call
-from tests.support.working import Bench, command_of, step_of
+from tests.support.sparking import SEAL_KEY, answered, spark_bench, spark_call, trusting
+from tests.support.working import KEY, Bench, command_of, step_of
 
+from noetl_contracts import codec
 from noetl_contracts.commands.command_work import StateSlice
 from noetl_contracts.commands.state_values import Increment, StateType
 from noetl_contracts.requests.facts import CommandCompleted, CommandFailed
 from noetl_worker.datasets import read_plan
+from noetl_worker.spark.grants.job_grant import JobGrant
 from noetl_worker.spark.tables import file_source
+from noetl_worker.spark.task_request import SparkRequest
 from noetl_worker.tools.calls.call import Call
+from noetl_worker.tools.spark import job_grants
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
@@ -32,7 +37,7 @@ PEOPLE = 'id;code;joined\n1;007;2026-01-31\n2;"a\nb";\n3;x;2026-02-01\n'
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def worker(tmp_path_factory: pytest.TempPathFactory, s3: S3Server) -> AsyncIterator[Bench]:
-    async with spark_bench(tmp_path_factory.mktemp("spark")) as found:
+    async with spark_bench(tmp_path_factory.mktemp("spark"), s3=s3) as found:
         await found.put_credential("lake", account_of(s3), kind="s3")
         await found.put_credential("wrong", {**account_of(s3), "secret_key": "no"}, kind="s3")
         yield found
@@ -521,3 +526,77 @@ async def test_a_file_of_a_server_is_an_input(worker: Bench) -> None:
         outcome = await worker.tools.run(spark_call(sql=sql, inputs={"o": lenient}))
         assert outcome.error is not None
         assert "are counted by kind duckdb and transfer" in outcome.error.message
+
+
+# Tries all that a function in an executor finds: its variables, and the worker's own modules.
+THIEF = """\
+def main(spark, inputs, params):
+    def steal(batches):
+        import json, os
+        import pyarrow as pa
+        from noetl_worker.spark.tables import store_access
+        from noetl_worker.spark.tables.store_access import StoreAddress
+
+        home = StoreAddress(url=params["url"], tenant_id="acme", organization_id="west")
+        names = []
+        for name in ("lake", "hidden"):
+            try:
+                names.append(store_access.open_credential_fields(home, name))
+            except Exception as problem:
+                names.append(str(problem))
+        count = sum(batch.num_rows for batch in batches)
+        found = json.dumps([count, dict(os.environ), names])
+        yield pa.RecordBatch.from_pydict({"found": pa.array([found])})
+
+    rows = inputs["mine"].coalesce(1).mapInArrow(steal, "found string")
+    return {"rows": rows, "conf": str(spark.sparkContext.getConf().getAll())}
+"""
+
+
+async def test_a_function_in_an_executor_opens_nothing_but_what_its_job_names(
+    worker: Bench, s3: S3Server, bucket: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key in ("mine/a.csv", "theirs/a.csv"):
+        obstore.put(bucket, key, b"n\n1\n2\n")
+    await worker.put_credential("hidden", {"token": "hidden-token"}, kind="bearer")
+    grants: list[JobGrant] = []
+    given = job_grants.with_grant
+
+    def note_grant(ask: SparkRequest, grant: JobGrant) -> SparkRequest:
+        grants.append(grant)
+        return given(ask, grant)
+
+    monkeypatch.setattr(job_grants, "with_grant", note_grant)
+    raw = await answered(
+        trusting(worker),
+        spark_call(
+            code=THIEF,
+            inputs={"mine": {"path": f"s3://{s3.bucket}/mine/", "auth": "lake"}},
+            params={"url": s3.payload_url},
+            event_log=True,
+        ),
+    )
+    (row,) = raw["rows"]["rows"]
+    count, environ, attempts = codec.decode_json(row["found"].encode())
+    assert count == 2
+    assert [text.count("is opened by the worker alone") for text in attempts] == [1, 1]
+    (grant,) = grants
+    account = grant.accounts["lake"]
+    seen = f"{environ} {attempts} {raw['conf']}"
+    for secret in (s3.secret_key, KEY, SEAL_KEY, account["session_token"], "hidden-token"):
+        assert secret not in seen
+    assert grant.ends_at > grant.renew_at > 0
+    # The keys themselves open the folder of the job, and no other; those of payloads no credential.
+    credentials = keys_of(bucket, "tenant/acme/org/west/named/credentials")
+    narrow = open_bucket(s3, account)
+    assert bytes(obstore.get(narrow, "mine/a.csv").bytes()) == b"n\n1\n2\n"
+    payloads = open_bucket(s3, structs.asdict(grant.store))
+    for client in (narrow, payloads):
+        for key in ("theirs/a.csv", *credentials):
+            with pytest.raises(PermissionDeniedError):
+                obstore.get(client, key)
+        with pytest.raises(PermissionDeniedError):
+            obstore.put(client, "theirs/b.csv", b"n\n3\n")
+    with pytest.raises(PermissionDeniedError):
+        obstore.put(narrow, "mine/b.csv", b"n\n3\n")
+    assert credentials

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
+from tests.support.calls import site
 from tests.support.servers import S3Server
 from tests.support.working import ORGANIZATION, TENANT
 
@@ -17,6 +18,10 @@ from noetl_contracts.spread_table import SPREAD_MEDIA_TYPE, SpreadTable
 from noetl_storage.arrow import encoding
 from noetl_storage.arrow.encoding import PARQUET_MEDIA_TYPE
 from noetl_worker import settings
+from noetl_worker.spark.grants import job_grant
+from noetl_worker.spark.grants.job_grant import GrantRenewal, GrantUnusable, JobGrant
+from noetl_worker.spark.grants.payload_scope import StoreLogin
+from noetl_worker.spark.grants.renewal_place import ObjectPlace
 from noetl_worker.spark.tables import part_writer, payload_source, store_access
 from noetl_worker.spark.tables.payload_source import NoetlReader, NoetlSource
 from noetl_worker.spark.tables.store_access import SparkRefusal, StoreAddress
@@ -171,3 +176,18 @@ def test_a_table_has_its_name_when_all_parts_are_there_and_keeps_it(home: StoreA
         writer.commit(messages[:1])
     with pytest.raises(SparkRefusal, match="written once"):
         NoetlSource(options).writer(schema, overwrite=True)
+
+
+def test_executors_elsewhere_read_renewed_keys_by_a_signed_address(s3: S3Server) -> None:
+    login = StoreLogin(url=s3.payload_url, access_key=s3.access_key, secret_key=s3.secret_key)
+    place = ObjectPlace(login, site())
+    renewal = GrantRenewal(place=place.address, key=b"k" * job_grant.KEY_BYTES)
+    grant = JobGrant(renewal=renewal, renew_at=1.0, ends_at=2.0)
+    with pytest.raises(GrantUnusable):
+        job_grant.find_current_grant(grant, 3.0)
+    later = JobGrant(renewal=renewal, renew_at=10.0, ends_at=20.0)
+    place.write_data(job_grant.seal_grant(later, renewal.key))
+    assert job_grant.find_current_grant(grant, 3.0).ends_at == 20.0
+    place.remove_data()
+    with pytest.raises(GrantUnusable):
+        job_grant.find_current_grant(grant, 21.0)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -108,6 +109,21 @@ async def test_every_frame_of_a_wave_gives_what_it_would_give_anywhere(
     closed = [fact for fact in facts if isinstance(fact, FrameClosed)]
     assert results(closed) == [[sum(range(at, at + 5))] for at in range(0, 100, 5)]
     assert [fact.command_id for fact in closed] == [command.command_id for command in commands]
+
+
+async def test_functions_of_other_jobs_are_in_no_process_of_a_wave(session: WaveSession) -> None:
+    await run_all(session.bench, await frames(session, SUM, count=20))
+
+    def look_around(_: int) -> tuple[bool, list[str]]:
+        names = sorted(name for name in os.environ if name.startswith("NOETL_"))
+        return "noetl_worker.executor_entry" in sys.modules, names
+
+    for _ in range(2):
+        found = await session.spark_session.run_job(
+            lambda spark: spark.sparkContext.parallelize(range(4), 4).map(look_around).collect(),
+            name="look",
+        )
+        assert found == [(False, [])] * 4
 
 
 async def test_a_frame_that_fails_fails_alone(session: WaveSession) -> None:

@@ -11,7 +11,7 @@ from tests.support.storage import NOON, ORGANIZATION, TENANT
 from noetl_chassis.clock import SystemClock
 from noetl_chassis.seals import tenant_keys
 from noetl_chassis.seals.credential_seal import KeyUnusable
-from noetl_chassis.seals.payload_seal import read_payload_keys
+from noetl_chassis.seals.payload_seal import narrow_payload_keys, read_payload_keys
 from noetl_contracts.errors import PayloadKeyUnknown
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.payloads import PayloadRef
@@ -19,7 +19,7 @@ from noetl_storage.payloads import key_turns
 from noetl_storage.payloads.factory import open_payloads
 from noetl_storage.payloads.memory import MemoryPayloads
 from noetl_storage.payloads.tenant_key_objects import StoredTenantKeys
-from noetl_storage.ports.errors import StorageMisconfigured
+from noetl_storage.ports.errors import PayloadCorrupt, StorageMisconfigured
 from noetl_storage.ports.payload_ports import Owner
 
 PLACE: dict[str, Any] = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
@@ -129,3 +129,22 @@ async def test_without_keys_of_tenants_nothing_is_erased() -> None:
 def test_keys_of_tenants_need_one_that_wraps_them() -> None:
     with pytest.raises(KeyUnusable, match="need a key that wraps them"):
         read_payload_keys("tenant+", file="")
+
+
+@pytest.mark.parametrize("key", [KEY, f"tenant+{KEY}"])
+async def test_narrow_keys_open_what_is_one_owners_and_nothing_of_others(key: str) -> None:
+    store = open_store(key=key)
+    mine, yours = await put(store, b"mine"), await put(store, b"yours", OTHER)
+    narrow_key, file = narrow_payload_keys(key, file="", owner=OWNER)
+    assert (file, KEY.partition(":")[2] in narrow_key) == ("", False)
+    narrow = open_store(store, key=narrow_key)
+    assert await narrow.read_payload(mine) == b"mine"
+    with pytest.raises((PayloadKeyUnknown, PayloadCorrupt)):
+        await narrow.read_payload(yours)
+    again = await put(narrow, b"again")
+    assert await store.read_payload(again) == b"again"
+
+
+def test_keys_that_a_service_holds_are_narrowed_by_it() -> None:
+    assert narrow_payload_keys("kms+aws://k", file="f", owner=OWNER) == ("kms+aws://k", "f")
+    assert narrow_payload_keys("", file="", owner=OWNER) == ("", "")

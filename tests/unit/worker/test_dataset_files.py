@@ -484,3 +484,30 @@ def test_filters_go_with_columns_of_views(tmp_path: Path) -> None:
     # Row groups are left out, the rows of the last one are Spark's to filter.
     assert found["id"].to_pylist() == list(range(90, 100))
     assert found["name"][0].as_py() == "n90"
+
+
+@pytest.mark.parametrize("format_", ["parquet", "orc", "arrow", "csv"])
+def test_an_append_fits_the_files_of_other_writers(tmp_path: Path, format_: str) -> None:
+    write(tmp_path / "other", ROWS, format=format_, partition_by=["day"])
+    (foreign, *_) = sorted((tmp_path / "other").glob("day=*/*"))
+    folder = tmp_path / "d" / "day=2026-01-01"
+    folder.mkdir(parents=True)
+    # As another writer would name it: it is in no commit.
+    foreign.rename(folder / f"rows{''.join(foreign.suffixes[-1:])}")
+    sink: dict[str, Any] = {"format": format_, "mode": "append", "partition_by": ["day"]}
+    for rows, column in ((ROWS.drop(["ok"]), "ok"), (ROWS.rename_columns([*"abcefg"]), "id")):
+        with pytest.raises(DatasetProblem, match=f"rows.*column '{column}' is .* there"):
+            write(tmp_path / "d", rows, **{**sink, "partition_by": []})
+    report = write(tmp_path / "d", ROWS, **sink)
+    assert report is not None
+    assert report.row_count == 3
+
+
+def test_types_of_an_append_are_those_of_files_of_other_writers(tmp_path: Path) -> None:
+    folder = tmp_path / "d"
+    folder.mkdir()
+    pa.parquet.write_table(pa.table({"id": pa.array([1], pa.int32())}), folder / "a.parquet")
+    with pytest.raises(DatasetProblem, match=r"'id' is int32 there, and int64 .* CAST"):
+        write(folder, pa.table({"id": [1]}), mode="append")
+    write(folder, pa.table({"id": pa.array([2], pa.int32())}), mode="append")
+    assert read(folder)["id"].to_pylist() == [1, 2]

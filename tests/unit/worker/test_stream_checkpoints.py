@@ -279,3 +279,21 @@ def test_a_stream_that_begins_anew_finds_nothing_of_the_one_before(
     objects.enter_folder(head)
     assert objects.open_arrivals().find_step(1) is None
     assert objects.find_latest() is None
+
+
+def test_a_reader_forgets_files_that_are_gone(
+    home: StoreAddress, arriving: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrived_source, "STREAM_STEPS_WHOLE_EVERY", 4)
+    reader = open_reader(home, arriving)
+    offset = reader.initialOffset()
+    for number in range(8):
+        put_file(arriving, f"f{number}")
+        offset = reader.latestOffset(offset, NO_LIMIT)
+        (arriving / f"f{number}.ndjson").unlink()
+    put_file(arriving, "last")
+    offset = reader.latestOffset(offset, NO_LIMIT)
+    assert files_of(home, 9) == ["last"]
+    remembered = reader._read_taken(8)
+    assert [Path(path).stem for path in remembered] == ["f7"]
+    assert remembered == CheckpointObjects(home, "orders").open_arrivals().read_taken(8)

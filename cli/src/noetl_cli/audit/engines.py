@@ -14,6 +14,7 @@ from noetl_cli.settings import AuditAccess
 from noetl_contracts import codec
 from noetl_contracts.commands.task_metrics import SparkProgress
 from noetl_replay.audit.history_audit import AuditResult
+from noetl_worker.executor_environ import build_told_entry
 from noetl_worker.settings import read_java_environ, set_variables
 from noetl_worker.spark.session import open_spark_session
 from noetl_worker.spark.session_options import SessionOptions, parse_conf
@@ -71,7 +72,7 @@ async def audit_on_spark(
     async with open_spark_session(options) as spark_session:
         data = await spark_session.spread_shares(
             lambda processes: [codec.encode_json(share) for share in cut(processes)],
-            _audit_partition,
+            build_told_entry(_audit_partition, master=place.master, variables=variables),
             name="noetl audit",
             tell_progress=partial(_show_shares_done, show),
         )

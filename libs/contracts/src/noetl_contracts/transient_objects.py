@@ -25,6 +25,14 @@ def build_pin_name(execution_id: ExecutionId, *, uri: str, auth: str) -> str:
     return f"{SCRIPTS}/{execution_id}/{digest}"
 
 
+GRANTS = "grants"
+
+
+def build_grant_name(execution_id: ExecutionId, token: str) -> str:
+    """Build the name of the sealed keys that executors of a long job read when theirs end."""
+    return f"{GRANTS}/{execution_id}/{token}"
+
+
 # Checkpoints of streams: they outlive executions, and of their versions the last one stays.
 STREAMS = "streams"
 

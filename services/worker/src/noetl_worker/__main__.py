@@ -18,6 +18,7 @@ from noetl_messaging.jetstream.registers import JetStreamRegisters
 from noetl_messaging.streams import topology
 from noetl_worker import settings, wiring
 from noetl_worker.executor_entry import run_partition
+from noetl_worker.executor_environ import build_told_entry
 from noetl_worker.settings import Settings
 from noetl_worker.tool_factory import open_tools
 from noetl_worker.wiring import Adapters, open_tiers
@@ -56,8 +57,9 @@ async def serve_worker(config: Settings) -> None:
                 )
                 loop_health = LoopHealth(f"{lane} commands", stale_s=30.0)
                 process.health.add_check(f"{lane} commands", loop_health.check_health)
+                entry = build_told_entry(run_partition, master=config.spark_master)
                 worker = wiring.build_worker(
-                    adapters, config, instance=process.instance, lane=lane, entry=run_partition
+                    adapters, config, instance=process.instance, lane=lane, entry=entry
                 )
                 running = worker.run(
                     stop=process.stop, loop_health=loop_health, drain_s=config.drain_s

@@ -164,6 +164,9 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     spark_jobs_max: Annotated[int, Meta(ge=1, le=64)] = 8
     # Spark tasks may bring Python and any SQL, which runs as this worker's user.
     spark_code_allowed: bool = False
+    # Keys of executors: `scoped` takes short-lived ones of the job's folders alone, `auto` those of
+    # the credentials where a store gives no others.
+    spark_keys: Literal["auto", "scoped"] = "auto"
     # Spark's own page, on loopback; without it the driver has none.
     spark_ui: bool = False
     # Start the session with the worker, not with the first task that needs it.
@@ -201,6 +204,11 @@ def read_inherited_environ() -> dict[str, str]:
         name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ
     }
     return {"PATH": "/usr/bin:/bin", **inherited}
+
+
+def read_environ() -> dict[str, str]:
+    """Read every variable of this process."""
+    return dict(os.environ)
 
 
 def read_java_environ() -> dict[str, str]:

@@ -57,6 +57,7 @@ from noetl_worker.tools.scripts.bucket_scripts import BucketScripts
 from noetl_worker.tools.scripts.script_loader import ScriptLoader
 from noetl_worker.tools.shell import ShellTool
 from noetl_worker.tools.spark.code_process import open_code_processes
+from noetl_worker.tools.spark.grant_maker import GrantMaker
 from noetl_worker.tools.spark.spark_inputs import SparkInputReader
 from noetl_worker.tools.spark.spark_tool import SparkCode, SparkTool
 from noetl_worker.tools.transfer.dataset_target import DatasetEnds
@@ -121,8 +122,6 @@ async def open_tools(
     config: Settings, payloads: Payloads, clock: Clock, *, near: NearPayloads | None = None
 ) -> AsyncIterator[tuple[Tools, SecretMask]]:
     """Hold every tool open while the block runs; `near` reads payloads where they lie."""
-    # What a table has given back is the machine's again at once.
-    pa.set_memory_pool(pa.system_memory_pool())
     _return_large_blocks()
     mask = SecretMask(own=list_own_secrets(config))
     sealer = CredentialSealer(config.secret_key)
@@ -156,10 +155,11 @@ async def open_tools(
             open_spark_session(wiring.build_spark_options(config, folders.spark))
         )
         environments = _build_environments(config, folders, mask)
+        grants = _build_grant_maker(config, vault, folders, clock)
         reads = _build_spark_reader(config, references, vault, datasets)
         code = await enter(_open_spark_code(config, folders, environments, mask))
         spark = _build_spark_tool(
-            config, spark_session, reads, postgres, scripts=scripts, code=code
+            config, spark_session, reads, postgres, scripts=scripts, code=code, grants=grants
         )
         tools = Tools(
             http=http,
@@ -207,6 +207,8 @@ def _return_large_blocks() -> None:
     which come and go in several threads, leave heaps of holes: 1.6 GB instead of 0.75 GB for a
     transfer of CSV.
     """
+    # What a table has given back is the machine's again at once.
+    pa.set_memory_pool(pa.system_memory_pool())
     # Other libraries than that of GNU have no such setting, and do not raise the size.
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:
@@ -360,6 +362,13 @@ def _build_duckdb_tool(
     )
 
 
+def _build_grant_maker(
+    config: Settings, vault: CredentialVault, folders: _TaskFolders, clock: Clock
+) -> GrantMaker:
+    options = wiring.build_grant_options(config, folders.spark)
+    return GrantMaker(vault=vault, options=options, clock=clock)
+
+
 def _build_spark_reader(
     config: Settings, references: ReferenceReader, vault: CredentialVault, datasets: CallDatasets
 ) -> SparkInputReader:
@@ -385,6 +394,7 @@ def _build_spark_tool(
     *,
     scripts: ScriptLoader,
     code: SparkCode,
+    grants: GrantMaker,
 ) -> SparkTool:
     return SparkTool(
         spark_session=spark_session,
@@ -394,6 +404,7 @@ def _build_spark_tool(
         tables=PostgresTables(postgres=postgres, inputs=inputs),
         limits=wiring.build_spark_limits(config),
         code=code,
+        grants=grants,
     )
 
 

@@ -57,8 +57,10 @@ from noetl_worker.settings import (
     read_java_environ,
     set_variables,
 )
+from noetl_worker.spark.grants.payload_scope import StoreLogin
 from noetl_worker.spark.kubernetes import Kubernetes
 from noetl_worker.spark.session_options import SessionOptions, read_conf, show_address
+from noetl_worker.spark.tables import store_access
 from noetl_worker.spark.wave_runner import WaveLimits, WaveRunner
 from noetl_worker.tools import Tools, shell
 from noetl_worker.tools.container.docker_api import DockerApi
@@ -72,6 +74,7 @@ from noetl_worker.tools.http import http_tool
 from noetl_worker.tools.postgres import postgres_pool
 from noetl_worker.tools.python import environments, python_tool
 from noetl_worker.tools.spark import code_process, spark_tool
+from noetl_worker.tools.spark.grant_maker import GrantOptions
 from noetl_worker.workspace import checkout
 
 # A lease begins, as far as a worker can tell, when it asks: asking lasts a small part of one.
@@ -264,9 +267,7 @@ def build_spark_options(config: Settings, folder: Path) -> SessionOptions:
     return SessionOptions(
         master=config.spark_master,
         folder=folder,
-        adopt=lambda variables: set_variables(
-            {**variables, **_build_executor_keys(config).build_environ()}
-        ),
+        adopt=partial(_adopt_variables, config),
         environ=read_java_environ(),
         conf=conf,
         problem=problem,
@@ -279,6 +280,12 @@ def build_spark_options(config: Settings, folder: Path) -> SessionOptions:
         is_prewarmed=config.spark_prewarm and SPARK_LANE in config.lanes,
         kubernetes=_build_kubernetes_options(config),
     )
+
+
+def _adopt_variables(config: Settings, variables: Mapping[str, str]) -> None:
+    """Set what Spark's launcher reads; jobs open stores here with the keys of the worker."""
+    set_variables({**variables, **_build_executor_keys(config).build_environ()})
+    store_access.use_worker_keys()
 
 
 def _build_kubernetes_options(config: Settings) -> Kubernetes:
@@ -311,7 +318,12 @@ def _list_executor_variables(config: Settings) -> dict[str, str]:
 
 
 def _list_secret_keys(config: Settings) -> dict[str, str]:
-    """Name the variables that executors get from the Secret; a key that it lacks fails a pod."""
+    """Name the variables that executors get from the Secret; a key that it lacks fails a pod.
+
+    Frames need them, which use every tool; tasks of kind spark have grants.
+    """
+    if SPARK_LANE not in config.lanes:
+        return {}
     keys = (*_SECRET_KEYS, _SEAL_KEY) if config.payload_seal_key else _SECRET_KEYS
     return {f"{PREFIX}{key.upper().replace('-', '_')}": key for key in keys}
 
@@ -337,6 +349,22 @@ def build_spark_limits(config: Settings) -> spark_tool.SparkLimits:
         master=config.spark_master,
         shown_master=show_address(config.spark_master),
         is_code_allowed=config.spark_code_allowed,
+    )
+
+
+def build_grant_options(config: Settings, folder: Path) -> GrantOptions:
+    """Read how executors get keys; renewed ones are in a `folder` of their own."""
+    return GrantOptions(
+        store=StoreLogin(
+            url=config.payload_url,
+            access_key=config.payload_access_key,
+            secret_key=config.payload_secret_key,
+            seal_key=config.payload_seal_key,
+            seal_file=config.payload_seal_file,
+        ),
+        folder=folder / "grants",
+        is_near=config.spark_master.startswith("local"),
+        mode=config.spark_keys,
     )
 
 

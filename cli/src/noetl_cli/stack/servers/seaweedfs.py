@@ -157,7 +157,8 @@ def _build_flags(server: SeaweedFsServer) -> list[str]:
         f"-s3.port.grpc={ports['s3-grpc']}",
         "-s3.port.iceberg=0",
         "-s3.port.lance=0",
-        "-s3.iam=false",
+        # Executors of Spark get short-lived keys by it; only the first login may ask for some.
+        "-s3.iam=true",
         f"-s3.config={server.directory / 's3.json'}",
     ]
     sockets = server.directory / "filer.sock"

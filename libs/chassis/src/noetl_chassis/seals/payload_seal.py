@@ -45,13 +45,19 @@ _RING_BYTES = NONCE_BYTES + KEY_BYTES + _TAG_BYTES
 _MANAGED, _MANAGED_FILE = "kms+", "kms+file://"
 # Before keys, or the address of who holds them: each tenant has a key that can be destroyed.
 _BY_TENANT = "tenant+"
+# Before keys that are one owner's: they open nothing of others.
+_BY_OWNER = "owner+"
 
 
 class KeyRing:
-    """The master keys of a deployment, newest first; every tenant's key is derived from them."""
+    """The master keys of a deployment, newest first; every tenant's key is derived from them.
 
-    def __init__(self, keys: Mapping[str, bytes]) -> None:
+    Keys that are derived already, `is_derived`, are those of one owner.
+    """
+
+    def __init__(self, keys: Mapping[str, bytes], *, is_derived: bool = False) -> None:
         self._keys = dict(keys)
+        self._is_derived = is_derived
         self._current = next(iter(self._keys))
         self._cipher_by_owner: dict[tuple[str, str, str], AESGCM] = {}
 
@@ -85,10 +91,15 @@ class KeyRing:
     def _get_cipher(self, owner: Owner, key_id: str) -> AESGCM:
         name = (owner.tenant_id, owner.organization_id, key_id)
         if name not in self._cipher_by_owner:
-            about = f"noetl/payloads/{owner.tenant_id}/{owner.organization_id}".encode()
-            derive = HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=about)
-            self._cipher_by_owner[name] = AESGCM(derive.derive(self._keys[key_id]))
+            key = self._keys[key_id]
+            cipher_key = key if self._is_derived else _derive_owner_key(key, owner)
+            self._cipher_by_owner[name] = AESGCM(cipher_key)
         return self._cipher_by_owner[name]
+
+
+def _derive_owner_key(key: bytes, owner: Owner) -> bytes:
+    about = f"noetl/payloads/{owner.tenant_id}/{owner.organization_id}".encode()
+    return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=about).derive(key)
 
 
 class KeyMigration:
@@ -277,6 +288,7 @@ def read_payload_keys(
     `KeyUnusable`, and what `managed` raises.
     """
     has_tenant_keys, text = text.startswith(_BY_TENANT), text.removeprefix(_BY_TENANT)
+    is_derived, text = text.startswith(_BY_OWNER), text.removeprefix(_BY_OWNER)
     if text.startswith(_MANAGED):
         service = _build_key_service(_open_key_management(text, managed), file)
         return PayloadSeals(service, has_tenant_keys=has_tenant_keys)
@@ -286,7 +298,33 @@ def read_payload_keys(
     keys = _parse_keys([entry for entry in entries if entry])
     if has_tenant_keys and not keys:
         raise KeyUnusable("keys of tenants need a key that wraps them: tenant+<id>:<base64>")
-    return PayloadSeals(KeyRing(keys), has_tenant_keys=has_tenant_keys) if keys else None
+    if not keys:
+        return None
+    ring = KeyRing(keys, is_derived=is_derived)
+    return PayloadSeals(ring, has_tenant_keys=has_tenant_keys)
+
+
+def narrow_payload_keys(text: str, *, file: str, owner: Owner) -> tuple[str, str]:
+    """Return a setting and a file of keys that open what is one owner's, and nothing of others.
+
+    Keys that a service holds stay as they are: who may use them is the service's to say. Raises
+    `KeyUnusable`.
+    """
+    if is_managed_address(text):
+        return text, file
+    by_tenant, text = (
+        (_BY_TENANT if text.startswith(_BY_TENANT) else ""),
+        text.removeprefix(_BY_TENANT),
+    )
+    entries = _read_key_lines(file) if file else [entry.strip() for entry in text.split(",")]
+    keys = _parse_keys([entry for entry in entries if entry])
+    if not keys:
+        return "", ""
+    narrowed = [
+        f"{key_id}:{b64encode(_derive_owner_key(key, owner)).decode()}"
+        for key_id, key in keys.items()
+    ]
+    return f"{by_tenant}{_BY_OWNER}{','.join(narrowed)}", ""
 
 
 def is_managed_address(text: str) -> bool:

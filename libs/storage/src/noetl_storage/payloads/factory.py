@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
+from noetl_storage.payloads.bucket_keys import BucketKeys
 from noetl_storage.payloads.deferred_objects import defer_bucket
 from noetl_storage.payloads.filesystem import FilesystemPayloads
 from noetl_storage.payloads.memory import MemoryPayloads
@@ -34,13 +35,15 @@ async def open_payloads(
     *,
     access_key: str | None = None,
     secret_key: str | None = None,
+    session_token: str | None = None,
     threads_max: int = 32,
     connect_s: float | None = None,
     seals: ObjectSeals | None = None,
 ) -> AsyncIterator[PayloadStore]:
     """Open the store at an address; raises `StorageMisconfigured` for one that is not understood.
 
-    Without keys S3 takes them from where its client usually looks (environment, profile, role).
+    Short-lived keys of S3 come with a `session_token`. Without keys S3 takes them from where its
+    client usually looks (environment, profile, role).
     With `connect_s` it must answer within that time, else `StorageUnavailable` is raised.
     """
     parts = urlsplit(url)
@@ -53,7 +56,11 @@ async def open_payloads(
                 yield FilesystemPayloads(Path(unquote(parts.path)), threads=threads, seals=seals)
             case "s3" | "gs" | "azure" if parts.netloc and parts.path in {"", "/"}:
                 store, store_text = _open_remote(
-                    parts, access_key, secret_key, threads=threads, count=threads_max, seals=seals
+                    parts,
+                    BucketKeys(access_key, secret_key, session_token),
+                    threads=threads,
+                    count=threads_max,
+                    seals=seals,
                 )
                 if connect_s is not None:
                     await store.wait_reachable(connect_s=connect_s, where=store_text)
@@ -66,8 +73,7 @@ async def open_payloads(
 
 def _open_remote(
     parts: SplitResult,
-    access_key: str | None,
-    secret_key: str | None,
+    keys: BucketKeys,
     *,
     threads: ThreadRunner,
     count: int,
@@ -78,7 +84,7 @@ def _open_remote(
     if parts.scheme in _EXTRAS:
         extra, store_kind = _EXTRAS[parts.scheme]
         opened = _load_adapter(parts.scheme, extra).open_store(
-            parts.netloc, query, secret_key=secret_key, threads=threads, seals=seals
+            parts.netloc, query, secret_key=keys.secret_key, threads=threads, seals=seals
         )
         return opened, f"{store_kind} at {parts.netloc}"
     endpoint, region = query.get("endpoint"), query.get("region", _REGION_DEFAULT)
@@ -93,8 +99,7 @@ def _open_remote(
             parts.netloc,
             endpoint=endpoint,
             region=region,
-            access_key=access_key,
-            secret_key=secret_key,
+            keys=keys,
             connections_max=count,
         )
         return bucket

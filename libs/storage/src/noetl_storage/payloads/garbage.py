@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from noetl_contracts.log_chunks import LOGS
 from noetl_contracts.transient_objects import (
+    GRANTS,
     REJECTS,
     SCRIPTS,
     STREAM_STEPS_WHOLE_EVERY,
@@ -40,7 +41,7 @@ from noetl_storage.size_limits.refusals import PayloadUnreadable
 
 FRAMES, WALKS, WORKSPACES = "frames", "walks", "workspaces"
 SLICES, ARTIFACTS = "slices", "artifacts"
-_OF_EXECUTIONS = frozenset({FRAMES, LOGS, REJECTS, SCRIPTS, WALKS, WORKSPACES})
+_OF_EXECUTIONS = frozenset({FRAMES, GRANTS, LOGS, REJECTS, SCRIPTS, WALKS, WORKSPACES})
 _VERSIONS = "/versions/"
 _ARRIVALS = "/arrivals"
 # What has more digits than an identity is none.

@@ -18,6 +18,7 @@ from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from msgspec import Struct
 
+from noetl_storage.payloads.bucket_keys import BucketKeys
 from noetl_storage.payloads.objects import SPOOL_BYTES, ObjectInfo, ObjectReader, is_request_refused
 from noetl_storage.ports.errors import StorageMisconfigured, StorageRefused, StorageUnavailable
 from noetl_storage.process.curl import create_curl_handle
@@ -51,15 +52,16 @@ def open_client(
     connections_max: int,
 ) -> Any:
     """Make a client whose waits and retries are bounded."""
-    session = _create_session(region, access_key, secret_key)
+    session = _create_session(region, BucketKeys(access_key, secret_key))
     return _create_client(session, endpoint=endpoint, connections_max=connections_max)
 
 
-def _create_session(
-    region: str, access_key: str | None, secret_key: str | None
-) -> boto3.session.Session:
+def _create_session(region: str, keys: BucketKeys) -> boto3.session.Session:
     return boto3.session.Session(
-        aws_access_key_id=access_key, aws_secret_access_key=secret_key, region_name=region
+        aws_access_key_id=keys.access_key,
+        aws_secret_access_key=keys.secret_key,
+        aws_session_token=keys.session_token,
+        region_name=region,
     )
 
 
@@ -174,12 +176,11 @@ def open_bucket(
     *,
     endpoint: str | None,
     region: str,
-    access_key: str | None,
-    secret_key: str | None,
+    keys: BucketKeys,
     connections_max: int,
 ) -> S3Objects:
     """Return a bucket, of Amazon where no endpoint is named."""
-    session = _create_session(region, access_key, secret_key)
+    session = _create_session(region, keys)
     client = _create_client(session, endpoint=endpoint, connections_max=connections_max)
 
     def find_signing_keys() -> SigningKeys | None:

@@ -25,6 +25,8 @@ _CONTAINER = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]@[a-z0-9]{3,24}\.dfs\.[
 _PART_BYTES = 5 * 1024 * 1024
 # Signs that make a component of a path a pattern.
 PATTERN_SIGNS = re.compile(r"[*?\[]")
+# The field of an account that holds what gives its client new keys, in place of keys that end.
+PROVIDER = "credential_provider"
 _RETRIES: Any = {"max_retries": 8, "retry_timeout": timedelta(seconds=60)}
 
 
@@ -285,6 +287,10 @@ def _open_client(address: DatasetAddress, account: Mapping[str, Any]) -> Any:
         return _open_container(address, account)
     options: dict[str, Any] = dict(build_account_options(address, account))
     is_plain = options.get("endpoint", "").startswith("http://")
+    if account.get(PROVIDER) is not None:
+        for name in ("access_key_id", "secret_access_key", "session_token"):
+            options.pop(name, None)
+        options[PROVIDER] = account[PROVIDER]
     return S3Store(
         address.bucket,
         **options,

@@ -8,10 +8,12 @@ import pyarrow as pa
 from msgspec import structs
 
 from noetl_contracts import codec
-from noetl_playbook.model.datasets import DatasetSink
+from noetl_playbook.model import datasets
+from noetl_playbook.model.datasets import DatasetSink, DatasetSource
 from noetl_worker.datasets import commit_log, read_plan, sink_report
 from noetl_worker.datasets.address import PATTERN_SIGNS, DatasetAddress, OpenStore
 from noetl_worker.datasets.commit_log import Commit, CommitLog, DataFile, DatasetState
+from noetl_worker.datasets.file_rows import FileReader
 from noetl_worker.datasets.file_writer import WriteScope
 from noetl_worker.datasets.problems import DatasetProblem
 from noetl_worker.datasets.sink_report import SinkReport
@@ -81,6 +83,7 @@ class FileSink:
         if self._sink.may_grow:
             self._check_named_files(state)
         if state is None or state.schema is None or not state.files:
+            self._check_foreign_file(schema, state)
             return
         before = {field.name: field.type for field in read_plan.decode_schema(state.schema)}
         after = {field.name: field.type for field in schema}
@@ -140,6 +143,36 @@ class FileSink:
                 )
                 raise DatasetProblem("schema", text)
 
+    def _check_foreign_file(self, schema: pa.Schema, state: DatasetState | None) -> None:
+        """Refuse rows of other columns than the first file of another writer has.
+
+        Of CSV it tells the names alone, and of lines of JSON nothing: any of them may lack some.
+        """
+        format_ = self._sink.format
+        files = commit_log.list_visible_files(self._store, self._root, state)
+        file = next((item for item in files if datasets.find_format(item.path) == format_), None)
+        if file is None or format_ == "ndjson":
+            return
+        source = DatasetSource(format=format_, csv=self._sink.csv, schema="text")
+        if format_ == "csv" and not self._sink.csv.header:
+            return
+        path = f"{self._root}/{file.path}"
+        found = FileReader(self._store, source, format_).read_schema(
+            structs.replace(file, path=path)
+        )
+        folders = self._sink.partition_by
+        before = {f.name: _get_plain_type(f.type) for f in found if f.name not in folders}
+        after = {f.name: _get_plain_type(f.type) for f in schema if f.name not in folders}
+        if format_ == "csv":
+            after = dict.fromkeys(after, pa.string())
+        sink_report.check_columns(
+            self._address.show_key(path),
+            before,
+            after,
+            way_out="no task wrote that file: select its columns, with CAST to its types, or "
+            "choose another folder or mode overwrite",
+        )
+
     def _check_folders(self, state: DatasetState) -> None:
         if state.files and tuple(state.partition_by) != self._sink.partition_by:
             text = (
@@ -160,3 +193,16 @@ class FileSink:
             is_repeated=is_repeated,
             added_columns=state.added_columns.get(self._identity, ()),
         )
+
+
+def _get_plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return a type without what writers choose for the same values: units, offsets, indexes."""
+    if pa.types.is_dictionary(kind):
+        return _get_plain_type(kind.value_type)
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.binary()
+    return kind

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from noetl_chassis.java import JavaMissing, prepare_java_home
 from noetl_worker.spark import java_output, kubernetes
+from noetl_worker.spark.grants import launch_environ
 from noetl_worker.spark.session_options import (
     LOOPBACK,
     SessionOptions,
@@ -40,6 +41,8 @@ def _spawn_launcher(command: list[str], **options: Any) -> subprocess.Popen[byte
     """
     options.pop("preexec_fn", None)
     options |= java_output.pipe_options()
+    # What runs in executors sees the variables of this process.
+    options["env"] = launch_environ.build_shown_environ(options["env"])
     process = subprocess.Popen(command, process_group=0, **options)  # noqa: S603 - Spark's own launcher
     java_output.read_lines(process)
     _launched[:] = [process]
@@ -58,6 +61,7 @@ def start(options: SessionOptions) -> SparkSession:
     try:
         check_reachable(options)
         if options.is_remote:
+            options.adopt({})
             builder = SparkSession.builder.remote(options.master)
             for key, value in options.conf.items():
                 builder = builder.config(key, value)

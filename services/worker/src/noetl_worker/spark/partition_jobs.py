@@ -6,7 +6,10 @@ Loaded when Spark is.
 from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
+
+from noetl_worker.spark.grants import launch_environ
 
 Entry = Callable[[Iterable[bytes]], Iterable[bytes]]
 
@@ -28,8 +31,22 @@ def spread(session: SparkSession, shares: list[bytes], entry: Entry) -> list[byt
     """
     if _is_connect(session):
         return _spread_as_table(session, shares, entry)
-    partitions = session.sparkContext.parallelize(shares, len(shares))
+    context = session.sparkContext
+    partitions = context.parallelize(shares, len(shares))
+    partitions.ctx = _build_lane_context(context)
     return [bytes(item) for item in partitions.mapPartitions(entry).collect()]
+
+
+def _build_lane_context(context: SparkContext) -> SparkContext:
+    """Return the context as functions see it whose Python processes run nothing but waves.
+
+    Spark gives a Python process only to functions with the same variables. Frames open all that
+    their worker may, and leave it open for the next; code of other tasks is not let in.
+    """
+    lane_context = object.__new__(SparkContext)
+    lane_context.__dict__.update(context.__dict__)
+    lane_context.environment = {**context.environment, launch_environ.LANE: "waves"}
+    return lane_context
 
 
 def _spread_as_table(session: SparkSession, shares: list[bytes], entry: Entry) -> list[bytes]:

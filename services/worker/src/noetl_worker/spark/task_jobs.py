@@ -25,6 +25,8 @@ from noetl_worker.spark.checks import row_checks, sql_checks
 from noetl_worker.spark.checks.row_checks import CheckedFrame, CheckScope
 from noetl_worker.spark.code_call import CodeCall, CodeRunner
 from noetl_worker.spark.driver_output import DriverOutput
+from noetl_worker.spark.grants.granted_sources import bind_grant
+from noetl_worker.spark.grants.job_grant import JobGrant
 from noetl_worker.spark.partition_jobs import parallelism
 from noetl_worker.spark.postgres import postgres_source, shared_snapshots
 from noetl_worker.spark.postgres.postgres_source import PostgresSource
@@ -69,7 +71,7 @@ def run(
         conf = worker_logs.with_worker_logs(base, conf)
     with (
         event_log.hold_event_log(base, ask.kept_events),
-        _hold_session(base, conf) as session,
+        _hold_session(base, conf, ask.plan.home.grant) as session,
         plan_inputs(ask.inputs, ask.plan.home) as (inputs, moving),
     ):
         frames = {
@@ -246,17 +248,21 @@ def _add_findings(
     return structs.replace(result, rejected=rejected_by_input) if rejected_by_input else result
 
 
-def open_session(base: SparkSession, conf: Mapping[str, str]) -> SparkSession:
-    """Return a session beside the worker's own: no task sees another one's views or settings."""
+def open_session(
+    base: SparkSession, conf: Mapping[str, str], grant: JobGrant | None
+) -> SparkSession:
+    """Return a session beside the worker's own: no task sees another one's views or settings.
+
+    Its data sources open what the grant names.
+    """
     session = base.newSession()
     if not is_remote(session):
         # Spark looks names up in the thread's active session, which is that of the task before.
         classes = session._jvm  # noqa: SLF001 - Spark's own createDataFrame does the same
         active = getattr(classes, "org.apache.spark.sql.classic.SparkSession")
         active.setActiveSession(session._jsparkSession)  # noqa: SLF001 - as above
-    session.dataSource.register(NoetlSource)
-    session.dataSource.register(PostgresSource)
-    session.dataSource.register(FileSource)
+    for source in (NoetlSource, PostgresSource, FileSource):
+        session.dataSource.register(bind_grant(source, grant))
     session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     session.conf.set("spark.sql.runSQLOnFiles", "false")
     session.conf.set("spark.sql.session.timeZone", "UTC")
@@ -269,9 +275,11 @@ def open_session(base: SparkSession, conf: Mapping[str, str]) -> SparkSession:
 
 
 @contextmanager
-def _hold_session(base: SparkSession, conf: Mapping[str, str]) -> Iterator[SparkSession]:
+def _hold_session(
+    base: SparkSession, conf: Mapping[str, str], grant: JobGrant | None
+) -> Iterator[SparkSession]:
     """Hold the session of one task; a Spark Connect server forgets it with the block."""
-    session = open_session(base, conf)
+    session = open_session(base, conf, grant)
     try:
         yield session
     finally:
@@ -374,7 +382,7 @@ def prepared(
     """Return the frame of an input with the columns of its target; raises as `run`."""
     with plan_inputs({"source": task_input}, home) as (inputs, _):
         # The snapshot is another connection's: it does not end with this block.
-        frame = build_frame(open_session(base, {}), inputs["source"], home)
+        frame = build_frame(open_session(base, {}, home.grant), inputs["source"], home)
     if mapping is None:
         return frame
     names = set(frame.columns)

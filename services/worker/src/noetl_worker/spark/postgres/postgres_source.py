@@ -8,6 +8,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_worker.spark.grants.job_grant import JobGrant
 from noetl_worker.spark.postgres import read_columns, read_plan
 from noetl_worker.spark.postgres.server_connection import open_arrow_session
 from noetl_worker.spark.tables import named_tables, store_access
@@ -31,6 +32,8 @@ class PostgresSource(DataSource):
     `shared_snapshots.plan_reads` adds.
     """
 
+    grant: JobGrant | None = None
+
     @classmethod
     def name(cls) -> str:
         """Return the name of the format."""
@@ -43,14 +46,15 @@ class PostgresSource(DataSource):
 
     def reader(self, schema: StructType) -> "PostgresReader":  # noqa: ARG002 - Spark's own signature
         """Return a reader of the plan."""
-        return PostgresReader(dict(self.options))
+        return PostgresReader(dict(self.options), self.grant)
 
 
 class PostgresReader(DataSourceReader):
     """Reads each share of a plan by a connection of its own, all under one snapshot."""
 
-    def __init__(self, options: dict[str, str]) -> None:
+    def __init__(self, options: dict[str, str], grant: JobGrant | None = None) -> None:
         self._options = options
+        self._grant = grant
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the shares of the plan."""
@@ -66,6 +70,7 @@ class PostgresReader(DataSourceReader):
             url=options["store"],
             tenant_id=TenantId(options["tenant"]),
             organization_id=OrganizationId(options["organization"]),
+            grant=self._grant,
         )
         credential = options["credential"]
         fields = store_access.open_credential_fields(home, credential)

@@ -25,6 +25,7 @@ from noetl_worker.datasets.commit_log import DataFile
 from noetl_worker.datasets.file_rows import FileReader
 from noetl_worker.datasets.problems import DatasetProblem
 from noetl_worker.datasets.read_plan import PIECE_BYTES
+from noetl_worker.spark.grants.job_grant import JobGrant
 from noetl_worker.spark.streams.checkpoint_objects import (
     ArrivalLog,
     Arrivals,
@@ -44,6 +45,8 @@ _STEP = "step"
 class ArrivedSource(DataSource):
     """Rows of files that arrive; its one option `source` is a `StreamInput`."""
 
+    grant: JobGrant | None = None
+
     @classmethod
     def name(cls) -> str:
         """Return the name of the format."""
@@ -55,7 +58,9 @@ class ArrivedSource(DataSource):
 
     def streamReader(self, schema: StructType) -> "ArrivedReader":  # noqa: ARG002, N802 - Spark's signature
         """Return what finds new files, and reads them."""
-        return ArrivedReader(_decode_input(self.options))
+        stream_input = _decode_input(self.options)
+        home = stream_input.home.with_grant(self.grant)
+        return ArrivedReader(msgspec.structs.replace(stream_input, home=home))
 
 
 class ArrivedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -156,8 +161,14 @@ class ArrivedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _read_taken(self, last: int) -> dict[str, ArrivedFile]:
         if self._taken is not None and self._taken[0] == last - 1:
             step = self._log.get_step(last)
-            taken = self._taken[1] | {file.path: file for file in step.files}
-            self._taken = (last, taken)
+            # A step that lists all files of before leaves out those that are gone, as a restart
+            # does: no more is remembered than a path holds and the steps since then took up.
+            before = (
+                self._taken[1]
+                if step.earlier is None
+                else {file.path: file for file in step.earlier}
+            )
+            self._taken = (last, before | {file.path: file for file in step.files})
         elif self._taken is None or self._taken[0] != last:
             self._taken = (last, self._log.read_taken(last))
         return self._taken[1]
@@ -218,7 +229,7 @@ _TASKS_MAX = 1_000_000
 
 def encode_input(stream_input: StreamInput) -> str:
     """Write an input as the option of a read."""
-    return codec.encode_text(stream_input)
+    return codec.encode_text(msgspec.structs.replace(stream_input, home=stream_input.home.place))
 
 
 def read_step(offset: str) -> int:

@@ -20,6 +20,7 @@ from noetl_storage.arrow import table_schema
 from noetl_worker.datasets.read_plan import ReadPlan
 from noetl_worker.spark import shared_session, task_jobs
 from noetl_worker.spark.checks import sql_checks
+from noetl_worker.spark.grants.granted_sources import bind_grant
 from noetl_worker.spark.partition_jobs import parallelism
 from noetl_worker.spark.streams import arrived_source, stream_head
 from noetl_worker.spark.streams.arrived_source import ArrivedSource
@@ -74,8 +75,9 @@ def run_stream(base: SparkSession, ask: SparkRequest, watch: StreamWatch) -> Spa
         raise SparkRefusal("config", text)
     group = base.sparkContext.getLocalProperty(shared_session.GROUP) or ""
     checkpoint = stream_head.open_checkpoint(ask, plan)
-    session = task_jobs.open_session(base, {**_CONF, **ask.conf})
-    session.dataSource.register(ArrivedSource)
+    grant = plan.home.grant
+    session = task_jobs.open_session(base, {**_CONF, **ask.conf}, grant)
+    session.dataSource.register(bind_grant(ArrivedSource, grant))
     folder = CheckpointFolder(_make_folder(session), checkpoint)
     try:
         folder.restore()

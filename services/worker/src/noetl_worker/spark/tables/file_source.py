@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from noetl_contracts import codec
 from noetl_storage.arrow.table_schema import SchemaMismatch
+from noetl_worker.datasets import address as addresses
 from noetl_worker.datasets import column_filters, lake_loader, read_plan
 from noetl_worker.datasets.address import DatasetAddress, OpenStore
 from noetl_worker.datasets.column_filters import ColumnFilter
@@ -18,6 +19,7 @@ from noetl_worker.datasets.csv_rows import Rejects
 from noetl_worker.datasets.file_rows import FilePiece, FileReader
 from noetl_worker.datasets.problems import DatasetProblem
 from noetl_worker.datasets.read_plan import ReadPlan
+from noetl_worker.spark.grants.job_grant import JobGrant
 from noetl_worker.spark.tables import arrow_columns, named_tables, store_access
 from noetl_worker.spark.tables.dataset_plans import FileInput
 from noetl_worker.spark.tables.store_access import SparkRefusal, StoreAddress
@@ -47,6 +49,8 @@ class PiecesPartition(InputPartition):
 class FileSource(DataSource):
     """Rows of files; its one option `source` is a `FileInput`."""
 
+    grant: JobGrant | None = None
+
     @classmethod
     def name(cls) -> str:
         """Return the name of the format."""
@@ -58,7 +62,9 @@ class FileSource(DataSource):
 
     def reader(self, schema: StructType) -> "FilePieceReader":  # noqa: ARG002 - Spark's signature
         """Return a reader that gives exactly these columns."""
-        return FilePieceReader(_decode_input(self.options))
+        file_input = _decode_input(self.options)
+        home = file_input.home.with_grant(self.grant)
+        return FilePieceReader(msgspec.structs.replace(file_input, home=home))
 
 
 class FilePieceReader(DataSourceReader):
@@ -140,7 +146,7 @@ def build_spark_schema(plan: ReadPlan) -> StructType:
 
 def encode_input(file_input: FileInput) -> str:
     """Write an input as the option of a read."""
-    return codec.encode_text(file_input)
+    return codec.encode_text(msgspec.structs.replace(file_input, home=file_input.home.place))
 
 
 def read_rejects(home: StoreAddress, name: str) -> Rejects:
@@ -190,7 +196,22 @@ def open_account(home: StoreAddress, address: DatasetAddress) -> Mapping[str, An
     """Open the credential of an address in an executor; raises `SparkRefusal`."""
     if address.credential is None:
         return None
-    return store_access.open_credential_fields(home, address.credential)
+    name = address.credential
+    account = store_access.open_credential_fields(home, name)
+    if not account.get("session_token") or store_access.find_end(home) is None:
+        return account
+
+    def renew_keys() -> dict[str, Any]:
+        fields = store_access.open_credential_fields(home, name)
+        return {
+            "access_key_id": fields["access_key"],
+            "secret_access_key": fields["secret_key"],
+            "token": fields["session_token"],
+            "expires_at": store_access.find_end(home),
+        }
+
+    # A file may take longer to read than its keys live.
+    return {**account, addresses.PROVIDER: renew_keys}
 
 
 def _decode_input(options: Any) -> FileInput:

@@ -19,6 +19,7 @@ from noetl_contracts.spread_table import SPREAD_MEDIA_TYPE, SpreadTable
 from noetl_storage.arrow import encoding, row_tables
 from noetl_storage.arrow.encoding import PARQUET_MEDIA_TYPE, PayloadUnreadable, RowGroups
 from noetl_storage.arrow.table_schema import SchemaMismatch
+from noetl_worker.spark.grants.job_grant import JobGrant
 from noetl_worker.spark.tables import arrow_columns, named_tables, store_access
 from noetl_worker.spark.tables.named_tables import TableWriter
 from noetl_worker.spark.tables.store_access import SparkRefusal, StoreAddress
@@ -72,6 +73,8 @@ class NoetlSource(DataSource):
     as its `parts`.
     """
 
+    grant: JobGrant | None = None
+
     @classmethod
     def name(cls) -> str:
         """Return the name of the format."""
@@ -79,7 +82,7 @@ class NoetlSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of all references; a spread table tells them unopened."""
-        home, refs, is_union = _parse_options(self.options)
+        home, refs, is_union = _parse_options(self.options, self.grant)
         if "table" in self.options:
             return named_tables.build_spark_schema(
                 _decode_schema(named_tables.find_named_table(home, self.options["table"]))
@@ -92,14 +95,14 @@ class NoetlSource(DataSource):
 
     def reader(self, schema: StructType) -> "NoetlReader":
         """Return a reader that gives exactly these columns."""
-        return NoetlReader(dict(self.options), schema)
+        return NoetlReader(dict(self.options), schema, self.grant)
 
     def writer(self, schema: StructType, overwrite: bool) -> TableWriter:  # noqa: FBT001 - Spark's signature
         """Return a writer of a new table; raises `SparkRefusal` where one would be replaced."""
         if overwrite or "table" not in self.options:
             text = 'tables are written once: use .mode("append").option("table", name)'
             raise SparkRefusal("validation", text)
-        home, _, _ = _parse_options(self.options)
+        home, _, _ = _parse_options(self.options, self.grant)
         is_parquet = self.options.get("parts", "parquet") == "parquet"
         return TableWriter(home, self.options["table"], schema, is_parquet=is_parquet)
 
@@ -107,13 +110,16 @@ class NoetlSource(DataSource):
 class NoetlReader(DataSourceReader):
     """Cuts the references into tasks, and reads what a task was given."""
 
-    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+    def __init__(
+        self, options: dict[str, str], schema: StructType, grant: JobGrant | None = None
+    ) -> None:
         self._options = options
         self._schema = schema
+        self._grant = grant
 
     def partitions(self) -> Sequence[InputPartition]:
         """Spread the pieces over tasks by their bytes, keeping their order."""
-        home, refs, is_union = _parse_options(self._options)
+        home, refs, is_union = _parse_options(self._options, self._grant)
         if "table" in self._options:
             refs = named_tables.find_named_table(home, self._options["table"]).parts
         partition_count = max(1, int(self._options.get("partitions", _PARTITIONS)))
@@ -129,7 +135,7 @@ class NoetlReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the pieces of a task."""
         assert isinstance(partition, SlicePartition), "Spark hands back what `partitions` gave"
-        home, _, _ = _parse_options(self._options)
+        home, _, _ = _parse_options(self._options, self._grant)
         arrow_schema = named_tables.build_arrow_schema(self._schema)
         for piece in partition.pieces:
             with _refuse_mismatch(piece):
@@ -143,11 +149,14 @@ class NoetlReader(DataSourceReader):
             yield from slice_table.to_batches(max_chunksize=_BATCH_ROWS)
 
 
-def _parse_options(options: Any) -> tuple[StoreAddress, list[PayloadRef], bool]:
+def _parse_options(
+    options: Any, grant: JobGrant | None = None
+) -> tuple[StoreAddress, list[PayloadRef], bool]:
     home = StoreAddress(
         url=options["store"],
         tenant_id=TenantId(options["tenant"]),
         organization_id=OrganizationId(options["organization"]),
+        grant=grant,
     )
     text = options.get("references", "[]")
     refs = msgspec.json.decode(text.encode(), type=list[PayloadRef])

@@ -1,16 +1,18 @@
 """Opens the payload store and credentials inside Spark executors.
 
-Executors are processes of their own, perhaps on other machines. They are told where the store is;
-the keys to it are in their environment, and never in a plan.
+Executors are processes of their own, perhaps on other machines. They have the grant of their job,
+which comes with the address of the store. The worker itself uses its own keys.
 """
 
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from noetl_chassis.clock import SystemClock
 from noetl_chassis.seals.credential_seal import CredentialSealer, KeyUnusable, SealBroken
 from noetl_chassis.seals.payload_seal import read_payload_keys
 from noetl_contracts import codec
@@ -24,6 +26,8 @@ from noetl_storage.ports.errors import PayloadMissing
 from noetl_storage.ports.ledger_ports import Payloads
 from noetl_worker import settings
 from noetl_worker.payloads.payload_retry import retry_store_call
+from noetl_worker.spark.grants import job_grant
+from noetl_worker.spark.grants.job_grant import GrantUnusable, JobGrant, StoreKeys
 
 T = TypeVar("T")
 
@@ -50,33 +54,53 @@ def find_refusal(message: str) -> dict[str, Any] | None:
     return about if isinstance(about, dict) and "kind" in about and "message" in about else None
 
 
-class StoreAddress(Struct, frozen=True, kw_only=True):
-    """The payload store of one organization, as an executor finds it."""
+class StoreAddress(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The payload store of one organization, as an executor finds it; the grant opens it."""
 
     url: str
     tenant_id: TenantId
     organization_id: OrganizationId
+    grant: JobGrant | None = None
 
     @property
     def is_in_process(self) -> bool:
         """Tell whether the store is in the worker's own memory, where executors cannot reach it."""
         return self.url.startswith("memory:")
 
+    @property
+    def place(self) -> "StoreAddress":
+        """Return the address alone, as others may see it."""
+        return structs.replace(self, grant=None)
+
+    def with_grant(self, grant: JobGrant | None) -> "StoreAddress":
+        """Return the address for who was given the grant of a job."""
+        return structs.replace(self, grant=grant)
+
+
+class _WorkerKeys:
+    """Tells the worker's process from those of executors."""
+
+    is_here = False
+
+
+def use_worker_keys() -> None:
+    """Let this process open stores and credentials with the keys of its environment."""
+    _WorkerKeys.is_here = True
+
 
 def run_with_store(home: StoreAddress, work: Callable[[Payloads], Awaitable[T]]) -> T:
     """Do some work with the store open; raises `SparkRefusal`."""
 
     async def open_and_run() -> T:
-        keys = settings.read_executor_keys()
+        keys = _find_store_keys(home)
         opening = open_payloads(
             home.url,
-            access_key=keys.payload_access_key or None,
-            secret_key=keys.payload_secret_key or None,
+            access_key=keys.access_key or None,
+            secret_key=keys.secret_key or None,
+            session_token=keys.session_token or None,
             threads_max=_THREADS_MAX,
             seals=read_payload_keys(
-                keys.payload_seal_key,
-                file=keys.payload_seal_file,
-                managed=master_keys.open_managed_keys,
+                keys.seal_key, file=keys.seal_file, managed=master_keys.open_managed_keys
             ),
         )
         async with opening as payloads:
@@ -93,19 +117,54 @@ def run_with_store(home: StoreAddress, work: Callable[[Payloads], Awaitable[T]])
         raise SparkRefusal("config", str(problem)) from problem
 
 
+def _find_store_keys(home: StoreAddress) -> StoreKeys:
+    grant = _find_grant(home)
+    if grant is not None:
+        return grant.store
+    keys = settings.read_executor_keys()
+    return StoreKeys(
+        access_key=keys.payload_access_key,
+        secret_key=keys.payload_secret_key,
+        seal_key=keys.payload_seal_key,
+        seal_file=keys.payload_seal_file,
+    )
+
+
+def _find_grant(home: StoreAddress) -> JobGrant | None:
+    """Return the grant that holds now, None in the worker; raises `SparkRefusal`."""
+    if home.grant is None or _WorkerKeys.is_here:
+        return None
+    try:
+        return job_grant.find_current_grant(home.grant, SystemClock().now().timestamp())
+    except GrantUnusable as problem:
+        raise SparkRefusal("storage_access", str(problem)) from problem
+
+
+def find_end(home: StoreAddress) -> datetime | None:
+    """Return when an executor's keys are to be renewed, None where they last."""
+    grant = _find_grant(home)
+    return datetime.fromtimestamp(grant.renew_at, UTC) if grant and grant.renew_at else None
+
+
 def read_payload(home: StoreAddress, ref: PayloadRef) -> bytes:
     """Return stored bytes whose digest was checked; raises `SparkRefusal`."""
     return run_with_store(home, lambda payloads: payloads.read_payload(ref))
 
 
 def open_credential_fields(home: StoreAddress, name: str) -> dict[str, Any]:
-    """Open the latest version of a stored credential; raises `SparkRefusal`."""
+    """Return the fields of a credential: granted ones, in the worker those that are stored.
+
+    Raises `SparkRefusal`.
+    """
+    grant = _find_grant(home)
+    if grant is not None:
+        if name not in grant.accounts:
+            text = f"credential '{name}' is none that this task's inputs and output name"
+            raise SparkRefusal("config", text)
+        return grant.accounts[name]
     secret_key = settings.read_executor_keys().secret_key
     if not secret_key:
-        text = (
-            "this executor cannot open credentials: set NOETL_WORKER_SECRET_KEY in the "
-            "environment of the cluster's workers"
-        )
+        text = f"credential '{name}' is opened by the worker alone, which gave no grant"
         raise SparkRefusal("config", text)
 
     tenant_id, organization_id = home.tenant_id, home.organization_id

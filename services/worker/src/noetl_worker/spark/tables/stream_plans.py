@@ -12,6 +12,7 @@ from noetl_playbook.model.streams import StreamOptions
 from noetl_worker.datasets.address import DatasetAddress
 from noetl_worker.datasets.read_plan import ReadPlan
 from noetl_worker.datasets.sink_report import SinkReport
+from noetl_worker.spark.grants.job_grant import JobGrant
 from noetl_worker.spark.tables.store_access import StoreAddress
 
 
@@ -78,6 +79,13 @@ class BatchName(Struct, frozen=True, kw_only=True):
 
 class TableWriter(Protocol):
     """Writes batches into a table of PostgreSQL, each once; methods block."""
+
+    @property
+    def credential(self) -> str:
+        """Name the credential that executors open the table's server with."""
+
+    def accept_grant(self, grant: JobGrant) -> None:
+        """Take what executors may open, before the first batch."""
 
     def write_batch(self, batch: BatchName, columns: list[str], copy_rows: Any) -> SinkReport:
         """Write a batch's rows, which `copy_rows` copies to a `CopyTarget`.

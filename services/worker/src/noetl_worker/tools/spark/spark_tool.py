@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,8 +42,9 @@ from noetl_worker.tools.calls.references import ReferenceReader
 from noetl_worker.tools.python.environments import PackageEnvironments
 from noetl_worker.tools.python.requirements import parse_requirements
 from noetl_worker.tools.scripts.script_loader import ScriptLoader
-from noetl_worker.tools.spark import event_logs, plan_texts, stream_task
+from noetl_worker.tools.spark import event_logs, job_grants, plan_texts, stream_task
 from noetl_worker.tools.spark.code_process import CodeProcesses
+from noetl_worker.tools.spark.grant_maker import GrantMaker, GrantNeed
 from noetl_worker.tools.spark.spark_inputs import SparkInputReader
 from noetl_worker.tools.spark.stream_task import StreamTables
 from noetl_worker.tools.tables import dataset_results
@@ -86,6 +87,7 @@ class SparkTool:
         tables: StreamTables,
         limits: SparkLimits,
         code: SparkCode,
+        grants: GrantMaker,
     ) -> None:
         self._spark_session = spark_session
         self._references = references_
@@ -94,6 +96,7 @@ class SparkTool:
         self._tables = tables
         self._limits = limits
         self._code = code
+        self._grants = grants
 
     @property
     def input_reader(self) -> SparkInputReader:
@@ -107,6 +110,14 @@ class SparkTool:
             tenant_id=call.site.tenant_id,
             organization_id=call.site.organization_id,
         )
+
+    @asynccontextmanager
+    async def hold_home(
+        self, needs: Sequence[GrantNeed], call: Call
+    ) -> AsyncIterator[StoreAddress]:
+        """Hold the address of the call's store with what executors open; raises `ToolFailure`."""
+        async with self._grants.hold_grant(needs, call.site) as grant:
+            yield self.build_store_address(call).with_grant(grant)
 
     async def run(self, call: Call) -> Outcome:
         """Run one attempt; when it is called off, its Spark job is cancelled."""
@@ -138,8 +149,11 @@ class SparkTool:
     async def _answer_request(self, ask: SparkRequest, call: Call) -> Any:
         output = DriverOutput(call.log, asyncio.get_running_loop())
         try:
-            with shared_lines.handed_to(output):
-                result: SparkResult = await self._run_request(ask, call, output)
+            needs = job_grants.list_request_needs(ask)
+            async with self._grants.hold_grant(needs, call.site) as grant:
+                granted = job_grants.with_grant(ask, grant)
+                with shared_lines.handed_to(output):
+                    result: SparkResult = await self._run_request(granted, call, output)
         finally:
             output.close()
         result = plan_texts.mask_plans(result, self._code.mask)

@@ -27,6 +27,8 @@ from noetl_worker.tools.postgres.postgres_session import PostgresSession
 from noetl_worker.tools.postgres.postgres_tool import BROKEN, PostgresTool
 from noetl_worker.tools.postgres.row_windows import lease_session
 from noetl_worker.tools.postgres.transactions import hold_transaction
+from noetl_worker.tools.spark import job_grants
+from noetl_worker.tools.spark.grant_maker import GrantNeed
 from noetl_worker.tools.spark.spark_tool import SparkTool
 from noetl_worker.tools.tables import transfer_rows
 from noetl_worker.tools.tables.transfer_rows import TransferAim
@@ -110,8 +112,12 @@ class SparkMover:
         self, ends: TransferEnds, call: Call, table: TargetTable, staging: str, credential: str
     ) -> tuple[list[TargetColumn], CopyCounts]:
         """Have executors copy the source's columns; return which they are."""
-        home = self._spark.build_store_address(call)
-        async with self._open_source(ends, call) as source:
+        async with (
+            self._open_source(ends, call) as source,
+            self._spark.hold_home(
+                [GrantNeed(credential=credential), *job_grants.list_input_needs(source)], call
+            ) as home,
+        ):
             frame = await self._spark.run_job(
                 lambda session: job_loader.load_jobs().prepared(
                     session, source, ends.aim.mapping, home

@@ -18,6 +18,7 @@ from noetl_playbook.model.datasets import DatasetInvalid, DatasetSink
 from noetl_worker.datasets.sink_report import SinkReport
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.domain.unit_identity import UnitScope
+from noetl_worker.spark.grants.job_grant import JobGrant
 from noetl_worker.spark.tables.store_access import StoreAddress
 from noetl_worker.spark.tables.stream_plans import BatchName, TableTarget
 from noetl_worker.spark.task_request import CopyCounts, CopyTarget
@@ -112,6 +113,15 @@ class BatchTable:
         self._credential = credential
         self._loop = loop
         self._aim = TransferAim(mode=_AIM_MODES[sink.mode], keys=sink.key)
+
+    @property
+    def credential(self) -> str:
+        """Name the credential that executors open the table's server with."""
+        return self._credential
+
+    def accept_grant(self, grant: JobGrant) -> None:
+        """Take what executors may open, before the first batch."""
+        self._home = self._home.with_grant(grant)
 
     def write_batch(
         self,
