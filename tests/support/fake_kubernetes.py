@@ -21,6 +21,8 @@ class FakeCluster:
         self.logs: list[bytes] = []
         self.refusal: tuple[int, str] | None = None
         self.job_status: dict[str, Any] = {}
+        # The pods of workers: their uids by their names.
+        self.workers = {"worker-0": "uid-of-worker"}
         self.play: Callable[[int], dict[str, Any] | None] = lambda _: ended_with(0)
         self._reads = 0
         self._uids = 0
@@ -72,6 +74,8 @@ class FakeCluster:
     async def _handle_pods(self, request: web.Request, name: str) -> web.StreamResponse:
         if name.endswith("/log"):
             return await self._send_log(request)
+        if name in self.workers:
+            return _answer(200, {"metadata": {"name": name, "uid": self.workers[name]}})
         job = name.removesuffix("-pod") or self._find_job(request.query["labelSelector"])
         if request.method == "DELETE":
             return _answer(200, {"items": []})

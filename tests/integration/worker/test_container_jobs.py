@@ -255,3 +255,30 @@ async def test_a_worker_without_an_account_says_so(tmp_path: Path) -> None:
     assert outcome.error is not None
     assert outcome.error.kind == "config"
     assert "NOETL_WORKER_KUBERNETES_ACCOUNT_FOLDER" in outcome.error.message
+
+
+@pytest.mark.parametrize("now", [{}, {"worker-0": "uid-of-the-next"}], ids=["gone", "replaced"])
+@pytest.mark.parametrize("is_job_left", [True, False], ids=["ended", "removed"])
+async def test_a_worker_whose_pod_is_gone_does_not_report_the_end_of_its_jobs(
+    cluster: tuple[FakeCluster, Bench],
+    monkeypatch: pytest.MonkeyPatch,
+    now: dict[str, str],
+    is_job_left: bool,  # noqa: FBT001 - pytest gives it
+) -> None:
+    fake, _ = cluster
+    monkeypatch.setattr(runtime, "_UNREACHABLE_PAUSE_S", 0.0)
+
+    def play(reads: int) -> dict[str, Any] | None:
+        if reads == 0:
+            return running()
+        fake.workers = now
+        if is_job_left:
+            return ended_with(137)
+        fake.objects.clear()
+        return None
+
+    fake.play = play
+    outcome = await outcome_of(cluster)
+    assert outcome.error is not None
+    assert (outcome.error.kind, outcome.error.retryable) == ("connection", True)
+    assert "pod worker-0 was deleted" in outcome.error.message

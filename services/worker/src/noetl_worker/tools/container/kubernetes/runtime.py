@@ -27,6 +27,7 @@ from noetl_worker.tools.container.runtime import (
     StartedContainer,
     build_evicted_failure,
     build_start_failure,
+    build_unreachable_failure,
 )
 
 _POLL_S = 1.0
@@ -125,9 +126,7 @@ class KubernetesRuntime:
         tries_left = _UNREACHABLE_TRIES_MAX
         while True:
             try:
-                end = (await self._read_pod(container)).end
-                if end is None or end.evicted:
-                    end = await self._find_job_end(container) or end
+                end = await self._find_end(container)
                 tries_left = _UNREACHABLE_TRIES_MAX
             except ToolFailure as problem:
                 tries_left -= 1
@@ -188,7 +187,7 @@ class KubernetesRuntime:
         self, spec: ContainerSpec, files: list[WorkFile], tell: Callable[[str], None]
     ) -> Any:
         body = kubernetes_job.build_job(spec, files)
-        if self._worker_pod.uid and not self._namespace:
+        if self._owns_jobs:
             # Kubernetes removes the Job when the worker's pod is gone.
             body["metadata"]["ownerReferences"] = [
                 {
@@ -250,6 +249,43 @@ class KubernetesRuntime:
                 return PodState(name=container.pod)
             raise refusal.build_failure("to read the pod") from refusal
         return kubernetes_pod.parse_pod(pod)
+
+    async def _find_end(self, container: StartedContainer) -> ContainerEnd | None:
+        """Return how a container ended, None while it goes on; raises `ToolFailure`."""
+        try:
+            end = (await self._read_pod(container)).end
+            if end is None or end.evicted:
+                end = await self._find_job_end(container) or end
+        except ToolFailure as problem:
+            if problem.error.kind != "connection":
+                await self._check_own_pod()
+            raise
+        if end is not None and (end.exit_code or end.evicted):
+            await self._check_own_pod()
+        return end
+
+    async def _check_own_pod(self) -> None:
+        """Raise a `connection` failure where this worker's pod is gone, and its Jobs go with it.
+
+        A worker may live on for a moment after its pod was deleted by force. A failure that it
+        reports then would end an execution that the next worker can go on with.
+        """
+        if not self._owns_jobs:
+            return
+        try:
+            pod = await self._send_request("GET", f"pods/{self._worker_pod.name}")
+            is_gone = pod["metadata"]["uid"] != self._worker_pod.uid
+        except KubernetesRefusal as refusal:
+            if refusal.status != NOT_FOUND:
+                raise refusal.build_failure("to read the worker's own pod") from refusal
+            is_gone = True
+        if is_gone:
+            text = f"the worker's pod {self._worker_pod.name} was deleted, and its Jobs with it"
+            raise build_unreachable_failure(text)
+
+    @property
+    def _owns_jobs(self) -> bool:
+        return bool(self._worker_pod.uid) and not self._namespace
 
     async def _find_job_end(self, container: StartedContainer) -> ContainerEnd | None:
         """Return how a Job ended whose pod is gone or was ended; None while it goes on."""
