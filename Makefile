@@ -95,7 +95,7 @@ longrun: setup ## Simulate 100,000 seeds, going on where it stopped; writes benc
 	@$(BIN)/python -m tests.simulation.longrun $(ARGS)
 
 # Nothing else of the check runs these, so that a name they share with the product could change unnoticed.
-RUN_BY_HAND := --explicit-package-bases $(addprefix -p tests.,bench load proof storm)
+RUN_BY_HAND := --explicit-package-bases $(addprefix -p tests.,bench cluster containers keycloak load observability proof storm upgrade)
 
 .PHONY: lint lint/style lint/types lint/shape
 lint: setup ## Check format, style, types, imports, words and the figures of the code

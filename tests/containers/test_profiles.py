@@ -62,8 +62,11 @@ TOTAL = sum(number * number for number in range(100))
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComposedStack]:
-    images = ("noetl-worker-spark", "prom/prometheus:v2.53.3")
-    images = (*images, "otel/opentelemetry-collector-contrib:0.165.0")
+    images = (
+        "noetl-worker-spark",
+        "prom/prometheus:v2.53.3",
+        "otel/opentelemetry-collector-contrib:0.165.0",
+    )
     if obstacle := containers.find_obstacle(images=images):
         pytest.skip(f'{obstacle}, with IMAGES="worker-spark" and BASES="prometheus collector"')
     folder = tmp_path_factory.mktemp("profiles")

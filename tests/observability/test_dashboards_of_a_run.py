@@ -115,7 +115,7 @@ def scraped_run(
     folder = tmp_path_factory.mktemp("prometheus")
     address = f"127.0.0.1:{free_port()}"
     command = [
-        *(prometheus, f"--config.file={write_config(stack, folder)}"),
+        *(str(prometheus), f"--config.file={write_config(stack, folder)}"),
         *(f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address={address}"),
     ]
     with (folder / "prometheus.log").open("wb") as log, pft.fixture(folder) as served:

@@ -4,6 +4,7 @@ import json
 import secrets
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,11 @@ def read_records(path: Path, group: str, scope: str, kind: str) -> list[tuple[st
     return records
 
 
+def is_sent_by_all(path: Path, group: str, scope: str, kind: str) -> bool:
+    senders = {service for service, _ in read_records(path, group, scope, kind)}
+    return senders == set(metrics.SERVICES)
+
+
 def read_spans(folder: Path) -> list[tuple[str, Any]]:
     return read_records(folder / "traces.json", "resourceSpans", "scopeSpans", "spans")
 
@@ -150,10 +156,7 @@ def test_one_trace_has_the_request_and_the_last_fact(
         ("metrics.json", "resourceMetrics", "scopeMetrics", "metrics"),
     ):
         wait_until(
-            lambda parts=(file, group, scope, kind): (
-                {service for service, _ in read_records(folder / parts[0], *parts[1:])}
-                == set(metrics.SERVICES)
-            ),
+            partial(is_sent_by_all, folder / file, group, scope, kind),
             timeout_s=150,
             what=f"every service has sent its {kind}",
         )
