@@ -116,7 +116,7 @@ def test_a_count_is_not_called_well_before_it_is_known(open_page: OpenPage) -> N
         watched.page.route(address, refusal)
     page = watched.open("health")
     for tile in ("Workers heard", "Commands waiting", "Dead letters"):
-        link = page.get_by_role("link", name=tile)
+        link = page.get_by_role("main").get_by_role("link", name=tile)
         expect(link).to_contain_text("not known")
 
 
