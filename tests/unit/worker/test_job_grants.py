@@ -4,7 +4,9 @@ import asyncio
 import os
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import msgspec
@@ -31,7 +33,11 @@ from noetl_worker.spark.grants.job_grant import (
 )
 from noetl_worker.spark.grants.payload_scope import StoreLogin
 from noetl_worker.spark.grants.store_policy import PrefixAccess
-from noetl_worker.spark.grants.temporary_keys import NoTemporaryKeys, TemporaryKeys
+from noetl_worker.spark.grants.temporary_keys import (
+    NoTemporaryKeys,
+    TemporaryKeys,
+    request_keys,
+)
 from noetl_worker.tools.spark.grant_maker import GrantMaker, GrantNeed, GrantOptions
 
 WORD = "word"
@@ -180,3 +186,26 @@ def test_spark_sees_no_variable_of_the_worker() -> None:
     assert launch_environ.build_shown_environ(environ) == {"PATH": "/bin"}
     del environ["NOETL_WORKER_PAYLOAD_ACCESS_KEY"]
     assert "AWS_SECRET_ACCESS_KEY" in launch_environ.build_shown_environ(environ)
+
+
+@pytest.mark.parametrize("body", [b"<html>a page</html>", b"405 method not allowed", b"{}", b""])
+@pytest.mark.parametrize("status", [200, 403, 405])
+def test_a_store_that_answers_with_no_keys_gives_none(status: int, body: bytes) -> None:
+    class Store(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Write nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Store) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        endpoint = f"http://127.0.0.1:{server.server_port}"
+        account = {"endpoint": endpoint, "access_key": "a", "secret_key": "b"}
+        with pytest.raises(NoTemporaryKeys):
+            request_keys(account, "{}", lifetime_s=900)
+        server.shutdown()

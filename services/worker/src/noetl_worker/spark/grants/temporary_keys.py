@@ -5,6 +5,7 @@ from typing import Any
 
 import boto3
 import botocore.exceptions
+import botocore.parsers
 from botocore.config import Config
 from msgspec import Struct
 
@@ -62,6 +63,10 @@ def request_keys(account: Mapping[str, Any], policy: str, *, lifetime_s: int) ->
         text = f"the server answers {code or status} to who asks for temporary keys"
         if status >= _BUSY and code != _UNKNOWN:
             raise KeysUnavailable(text) from problem
+        raise NoTemporaryKeys(text) from problem
+    except (botocore.parsers.ResponseParserError, KeyError) as problem:
+        # A store that knows no such request answers it as one for a bucket, or with a page.
+        text = "the server answers something else to who asks for temporary keys"
         raise NoTemporaryKeys(text) from problem
     except botocore.exceptions.BotoCoreError as problem:
         raise KeysUnavailable(f"no temporary keys: {type(problem).__name__}") from problem
