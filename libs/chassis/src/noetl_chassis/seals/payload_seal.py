@@ -312,11 +312,9 @@ def narrow_payload_keys(text: str, *, file: str, owner: Owner) -> tuple[str, str
     """
     if is_managed_address(text):
         return text, file
-    by_tenant, text = (
-        (_BY_TENANT if text.startswith(_BY_TENANT) else ""),
-        text.removeprefix(_BY_TENANT),
-    )
-    entries = _read_key_lines(file) if file else [entry.strip() for entry in text.split(",")]
+    by_tenant = _BY_TENANT if text.startswith(_BY_TENANT) else ""
+    listed = text.removeprefix(by_tenant).split(",")
+    entries = _read_key_lines(file) if file else [entry.strip() for entry in listed]
     keys = _parse_keys([entry for entry in entries if entry])
     if not keys:
         return "", ""
