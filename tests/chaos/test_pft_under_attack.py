@@ -12,7 +12,8 @@ from tests.support.pft import Fixture, Run
 from tests.support.servers import wait_past
 from tests.support.stack import Stack
 
-pytestmark = pytest.mark.timeout(240)
+# More than one wait may take its whole patience.
+pytestmark = pytest.mark.timeout(480)
 
 WORKLOAD = {"lease_seconds": LEASE_S, "heartbeat_seconds": 1, "frame_rows": 20}
 PATIENTS = 100

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 from tests.support.asking import ENDS, http
 from tests.support.servers import wait_until
-from tests.support.stack import Stack
+from tests.support.stack import PATIENCE_S, Stack
 
 PLAYBOOKS = Path("workloads/pft/src/noetl_pft/playbooks")
 VARIANTS = ("a", "b", "c")
@@ -121,13 +121,19 @@ class Run(Struct, kw_only=True):
         self.seconds = time.perf_counter() - self.started_s
         return last
 
-    def wait_for_requests(self, count: int, patience_s: float = 60.0) -> None:
-        """Wait until the fixture was asked so often."""
-        wait_until(
-            lambda: self.fixture.count_requests(self.nonce) >= count,
-            timeout_s=patience_s,
-            what=f"{count} requests were made",
-        )
+    def wait_for_requests(self, count: int, patience_s: float = PATIENCE_S) -> None:
+        """Wait until the fixture was asked so often; else fail, and tell how the run stands."""
+        try:
+            wait_until(
+                lambda: self.fixture.count_requests(self.nonce) >= count,
+                timeout_s=patience_s,
+                what=f"{count} requests were made",
+            )
+        except TimeoutError as problem:
+            made_count = self.fixture.count_requests(self.nonce)
+            problem.add_note(f"{made_count} requests were made; the run: {self.status()}")
+            problem.add_note(self.stack.describe_processes())
+            raise
 
     def verify(self, *arguments: str) -> Any:
         """Let the verifier judge; return its report. Fails with its table unless it passes."""

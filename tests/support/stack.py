@@ -70,6 +70,15 @@ class Stack:
         """What runs, as the supervisor wrote it."""
         return msgspec.json.decode((self.folder / "state.json").read_bytes())
 
+    def describe_processes(self, *, lines_max: int = 12) -> str:
+        """How each process stands, and the last lines of its log: for a test that fails."""
+        parts = []
+        for name, found in sorted(self.state["processes"].items()):
+            log = self.folder / "logs" / f"{name}.log"
+            lines = log.read_text(errors="replace").splitlines() if log.is_file() else []
+            parts += [f"{name}: {found['phase']}, process {found.get('pid')}", *lines[-lines_max:]]
+        return "\n".join(parts)
+
     def url(self, name: str) -> str:
         """An address: api, postgres, postgres_reader, target, nats, payloads, s3."""
         return str(self.state["urls"][name])
