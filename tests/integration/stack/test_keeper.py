@@ -225,3 +225,15 @@ async def test_a_full_disk_of_the_folder_ends_nobody(
             assert list(place.root.glob(".state*")) == []
         board.write_missed()
         assert state.find_state(place) == board.current_state
+
+
+async def test_a_service_that_refuses_its_settings_is_started_once(
+    place: StackHome, board: StateBoard
+) -> None:
+    spec = stand_in(place, "/bin/sh", "-c", "echo 'error: NOETL_X: not a number' >&2; exit 2")
+    async with kept(structs.replace(spec, probe=CommandProbe(argv=("false",))), place, board) as it:
+        with pytest.raises(StackError) as refusal:
+            await it.wait_ready()
+    assert "refused its settings before it was ready" in refusal.value.message
+    assert "error: NOETL_X: not a number" in refusal.value.message
+    assert board.current_state.processes["stand-in"].restarts == 0

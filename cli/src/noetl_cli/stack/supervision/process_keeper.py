@@ -12,12 +12,13 @@ from pathlib import Path
 
 import psutil
 
+from noetl_chassis.lifecycle import EXIT_USAGE
 from noetl_chassis.task_group import open_task_group
 from noetl_cli.errors import StackError
 from noetl_cli.stack.home_folder.home import StackHome
 from noetl_cli.stack.home_folder.state import ProcessPhase, ProcessState, StackState, StateBoard
 from noetl_cli.stack.processes import probes, process_spec
-from noetl_cli.stack.processes.process_spec import ProcessSpec, StoreWatch
+from noetl_cli.stack.processes.process_spec import ProcessSpec, ProcessTier, StoreWatch
 
 CLOCK_SLACK_S = 1.0
 KILLED_TIMEOUT_S = 5.0
@@ -162,6 +163,9 @@ class ProcessKeeper:
         finally:
             if child.returncode is None:
                 child.kill()
+        # The same settings would be refused again.
+        if child.returncode == EXIT_USAGE and self.spec.tier is ProcessTier.SERVICE:
+            raise self._build_never_ready_error("refused its settings")
 
     async def _start_child(self) -> Child:
         self._starts += 1
