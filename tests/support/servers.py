@@ -16,6 +16,7 @@ from pathlib import Path
 import asyncpg
 import psutil
 from msgspec import structs
+from tests.support.polling import Patience
 
 from noetl_cli.stack.processes import loopback, probes, process_spec
 from noetl_cli.stack.processes.process_spec import Probe, ProcessSpec
@@ -58,9 +59,9 @@ _STARTER = ThreadPoolExecutor(1, thread_name_prefix="starter")
 
 def wait_until(is_true: Callable[[], bool], *, timeout_s: float, what: str) -> None:
     """Poll a condition until it holds; fail with its name when it never does."""
-    until = time.monotonic() + timeout_s
+    patience = Patience(timeout_s)
     while not is_true():
-        if time.monotonic() > until:
+        if patience.has_ended:
             raise TimeoutError(f"not within {timeout_s} s: {what}")
         time.sleep(POLL_S)
 

@@ -19,6 +19,8 @@ from tests.support.servers import wait_until
 from noetl_cli.stack.processes.loopback import LOOPBACK
 
 PATIENCE_S = 120.0
+# A process that is waited for cannot tell a machine that stood still from a command that hangs.
+COMMAND_S = 240.0
 NOTHING: Mapping[str, str] = {}
 OWN_PYTHON = Path(sys.executable)
 
@@ -39,7 +41,7 @@ class Stack:
             check=False,
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=COMMAND_S,
             env={"PATH": os.defpath, "HOME": str(self.folder.parent), **BRIEF, **environ},
         )
         assert done.returncode == code, done.stdout + done.stderr
