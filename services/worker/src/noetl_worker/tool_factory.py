@@ -155,11 +155,7 @@ async def open_tools(
         references = ReferenceReader(payloads)
         folders = stack.enter_context(_open_folders(config, references, mask, clock))
         locks = PathLocks(folders.organizations)
-        http = await enter(
-            open_http(
-                limits=wiring.build_http_limits(config), vault=vault, payloads=payloads, clock=clock
-            )
-        )
+        http = await enter(_open_http_tool(config, vault, payloads, clock))
         buckets = await enter(wiring.open_bucket_store())
         scripts = _build_script_loader(config, http, BucketScripts(buckets, vault, references))
         datasets = CallDatasets(vault=vault, clock=clock, web=HttpFiles(http, vault))
@@ -180,8 +176,8 @@ async def open_tools(
             open_spark_session(wiring.build_spark_options(config, folders.spark))
         )
         environments = _build_environments(config, folders, mask)
-        processes = await enter(
-            open_code_processes(wiring.build_code_limits(config), folders.python_homes)
+        code = _SparkCodeParts(
+            await enter(_open_spark_processes(config, folders)), environments, mask
         )
         spark = DeferredTool(
             lambda: _build_spark_tool(
@@ -190,19 +186,16 @@ async def open_tools(
                 _build_spark_reader(config, references, vault, datasets),
                 postgres,
                 scripts=scripts,
-                code=_SparkCodeParts(processes, environments, mask),
+                code=code,
                 grants=_build_grant_maker(config, vault, folders, clock),
             )
-        )
-        artifacts = DeferredTool(
-            partial(_build_artifact_tool, references, buckets, http, vault, mask)
         )
         tools = Tools(
             http=http,
             postgres=postgres,
             python=await enter(_open_python_tool(config, scripts, folders, environments, mask)),
             duckdb=duckdb,
-            artifact=artifacts,
+            artifact=_defer_artifact_tool(references, buckets, http, vault, mask),
             spark=spark,
             transfer=DeferredTool(
                 partial(
@@ -254,6 +247,20 @@ def _sweep_scratch_folders(work_directory: str) -> None:
         scratch_folders += scratch.sweep_scratch_folders(Path(work_directory))
     if scratch_folders:
         log.info("folders of killed processes removed", folders=scratch_folders)
+
+
+def _open_http_tool(
+    config: Settings, vault: CredentialVault, payloads: Payloads, clock: Clock
+) -> AbstractAsyncContextManager[HttpTool]:
+    return open_http(
+        limits=wiring.build_http_limits(config), vault=vault, payloads=payloads, clock=clock
+    )
+
+
+def _open_spark_processes(
+    config: Settings, folders: _TaskFolders
+) -> AbstractAsyncContextManager[CodeProcesses]:
+    return open_code_processes(wiring.build_code_limits(config), folders.python_homes)
 
 
 def _build_script_loader(config: Settings, http: HttpTool, buckets: BucketScripts) -> ScriptLoader:
@@ -394,15 +401,17 @@ def _build_duckdb_tool(
     )
 
 
-def _build_artifact_tool(
+def _defer_artifact_tool(
     references: ReferenceReader,
     buckets: Buckets,
     http: HttpTool,
     vault: CredentialVault,
     mask: SecretMask,
-) -> "artifact.ArtifactTool":
-    return artifact.ArtifactTool(
-        references_=references, buckets=buckets, http=http, vault=vault, mask=mask
+) -> "DeferredTool[artifact.ArtifactTool]":
+    return DeferredTool(
+        lambda: artifact.ArtifactTool(
+            references_=references, buckets=buckets, http=http, vault=vault, mask=mask
+        )
     )
 
 

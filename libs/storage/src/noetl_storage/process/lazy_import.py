@@ -5,9 +5,7 @@ neither does a reaper that has nothing to retire. Who checks types imports such 
 under `TYPE_CHECKING`.
 """
 
-import asyncio
 import importlib
-import sys
 from typing import Any
 
 
@@ -19,10 +17,3 @@ class LazyModule:
 
     def __getattr__(self, attribute: str) -> Any:
         return getattr(importlib.import_module(self._name), attribute)
-
-
-async def load_modules(*names: str) -> None:
-    """Load modules in a thread, so that the event loop is not the first to ask for them."""
-    missing = [name for name in names if name not in sys.modules]
-    if missing:
-        await asyncio.to_thread(lambda: [importlib.import_module(name) for name in missing])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from noetl_chassis.blocking_work import load_modules
 from noetl_chassis.observability import instruments, names
 from noetl_contracts import codec, locators
 from noetl_contracts.errors import Permanent, Retryable
@@ -17,7 +18,7 @@ from noetl_storage.arrow import result_values
 from noetl_storage.arrow.result_values import Read
 from noetl_storage.ports.errors import PayloadMissing
 from noetl_storage.ports.ledger_ports import Payloads
-from noetl_storage.process.lazy_import import LazyModule, load_modules
+from noetl_storage.process.lazy_import import LazyModule
 from noetl_storage.size_limits.refusals import PayloadUnreadable
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.payloads import task_timeout

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Literal, Protocol, assert_never, get_args
 
 from msgspec import Struct
 
-from noetl_chassis.blocking_work import run_in_thread
+from noetl_chassis.blocking_work import load_modules, run_in_thread
 from noetl_chassis.observability import tracing
 from noetl_contracts.commands.command_work import Command
-from noetl_storage.process.lazy_import import load_modules
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.keychain.credential_vault import record_used_versions
 from noetl_worker.keychain.keychain import Keyring
