@@ -154,3 +154,12 @@ def test_what_is_needed_rarely_is_loaded_when_it_is_needed(service: str) -> None
         check=False,
     )
     assert (done.stdout.strip(), done.returncode) == ("", 0), done.stderr
+
+
+@pytest.mark.parametrize("service", ["projector", "reaper", "outbox"])
+def test_what_opens_no_secret_begins_without_ciphers(service: str) -> None:
+    code = f"import sys, noetl_{service}.__main__; print('cryptography' in sys.modules)"
+    done = subprocess.run(  # noqa: S603 - our own interpreter and module
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout.strip(), done.returncode) == ("False", 0), done.stderr

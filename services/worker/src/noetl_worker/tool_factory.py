@@ -172,9 +172,7 @@ async def open_tools(
                 near=near,
             )
         )
-        spark_session = await enter(
-            open_spark_session(wiring.build_spark_options(config, folders.spark))
-        )
+        spark_session = await enter(_open_session(config, folders))
         environments = _build_environments(config, folders, mask)
         code = _SparkCodeParts(
             await enter(_open_spark_processes(config, folders)), environments, mask
@@ -197,14 +195,11 @@ async def open_tools(
             duckdb=duckdb,
             artifact=_defer_artifact_tool(references, buckets, http, vault, mask),
             spark=spark,
-            transfer=DeferredTool(
-                partial(
-                    _build_transfer_tool,
-                    *(http, postgres, duckdb, spark),
-                    datasets=datasets,
-                    references=references,
-                    locks=locks,
-                )
+            transfer=_defer_transfer_tool(
+                *(http, postgres, duckdb, spark),
+                datasets=datasets,
+                references=references,
+                locks=locks,
             ),
             shell=_build_shell_tool(config, scripts, clock, folders),
             container=await enter(_open_container_tool(config, scripts, mask, vault, clock)),
@@ -255,6 +250,12 @@ def _open_http_tool(
     return open_http(
         limits=wiring.build_http_limits(config), vault=vault, payloads=payloads, clock=clock
     )
+
+
+def _open_session(
+    config: Settings, folders: _TaskFolders
+) -> AbstractAsyncContextManager[SharedSparkSession]:
+    return open_spark_session(wiring.build_spark_options(config, folders.spark))
 
 
 def _open_spark_processes(
@@ -415,7 +416,7 @@ def _defer_artifact_tool(
     )
 
 
-def _build_transfer_tool(
+def _defer_transfer_tool(
     http: HttpTool,
     postgres: PostgresTool,
     duckdb: "DeferredTool[duckdb_tool.DuckdbTool]",
@@ -424,15 +425,17 @@ def _build_transfer_tool(
     datasets: CallDatasets,
     references: ReferenceReader,
     locks: PathLocks,
-) -> "transfer_tool.TransferTool":
-    return transfer_tool.TransferTool(
-        http=http,
-        postgres=postgres,
-        duckdb=duckdb.open_once(),
-        mover=spark_mover.SparkMover(spark=spark.open_once(), postgres=postgres),
-        datasets=dataset_target.DatasetEnds(datasets),
-        references_=references,
-        locks=locks,
+) -> "DeferredTool[transfer_tool.TransferTool]":
+    return DeferredTool(
+        lambda: transfer_tool.TransferTool(
+            http=http,
+            postgres=postgres,
+            duckdb=duckdb.open_once(),
+            mover=spark_mover.SparkMover(spark=spark.open_once(), postgres=postgres),
+            datasets=dataset_target.DatasetEnds(datasets),
+            references_=references,
+            locks=locks,
+        )
     )
 
 
