@@ -143,9 +143,22 @@ def test_no_decision_can_reach_a_projection() -> None:
     assert not readers, f"decide from the folded history; a projection may lag: {readers}"
 
 
-@pytest.mark.parametrize("service", ["planner", "projector", "reaper", "outbox"])
-def test_what_reads_tables_rarely_begins_without_arrow(service: str) -> None:
-    code = f"import sys, noetl_{service}.__main__; print('pyarrow' in sys.modules)"
+@pytest.mark.parametrize("service", ["planner", "projector", "reaper", "outbox", "worker"])
+def test_what_is_needed_rarely_is_loaded_when_it_is_needed(service: str) -> None:
+    large = {"pyarrow", "numpy", "duckdb", "sqlglot", "obstore", "boto3", "botocore"}
+    code = f"import sys, noetl_{service}.__main__; print(*({large} & sys.modules.keys()))"
+    done = subprocess.run(  # noqa: S603 - our own interpreter and module
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout.strip(), done.returncode) == ("", 0), done.stderr
+
+
+@pytest.mark.parametrize("service", ["projector", "reaper", "outbox"])
+def test_what_opens_no_secret_begins_without_ciphers(service: str) -> None:
+    code = f"import sys, noetl_{service}.__main__; print('cryptography' in sys.modules)"
     done = subprocess.run(  # noqa: S603 - our own interpreter and module
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )

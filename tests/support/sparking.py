@@ -23,6 +23,7 @@ from noetl_worker.payloads.result_store import ResultStore
 from noetl_worker.payloads.tenant_payloads import PayloadCache, PayloadOwner, TenantPayloads
 from noetl_worker.settings import PREFIX, ExecutorKeys
 from noetl_worker.tools.calls.call import Call, Outcome
+from noetl_worker.tools.deferred_tool import DeferredTool
 
 SEAL_KEY = f"k1:{base64.b64encode(b'7' * 32).decode()}"
 
@@ -110,8 +111,10 @@ async def kept(worker: Bench, raw: dict[str, Any]) -> dict[str, Any]:
 
 def trusting(worker: Bench) -> Bench:
     """The same worker, with its session, where tasks may bring code."""
-    tool = worker.tools.spark
+    tool = worker.tools.spark.open_once()
     limits = structs.replace(tool._limits, is_code_allowed=True)
     twin = copy.copy(tool)
     twin._limits = limits
-    return structs.replace(worker, tools=structs.replace(worker.tools, spark=twin))
+    return structs.replace(
+        worker, tools=structs.replace(worker.tools, spark=DeferredTool(lambda: twin))
+    )

@@ -10,9 +10,9 @@ from tests.support import storage
 from tests.support.api import beginning, ending
 from tests.support.running_api import Noetl, RunningApi
 
-from noetl_chassis.seals.credential_seal import TEXT_PREFIX
 from noetl_cli.audit import dossier, dossier_collector
 from noetl_contracts import codec
+from noetl_contracts.credentials import TEXT_PREFIX
 from noetl_contracts.events.execution_events import CtxPatched
 from noetl_contracts.ids import ExecutionId
 

@@ -10,8 +10,8 @@ from tests.support.api import beginning, ending
 from tests.support.builders import a_cursor_loop
 from tests.support.running_api import Noetl, RunningApi
 
-from noetl_chassis.seals.credential_seal import TEXT_PREFIX
 from noetl_contracts import codec
+from noetl_contracts.credentials import TEXT_PREFIX
 from noetl_contracts.events.execution_events import CtxPatched
 from noetl_contracts.ids import ExecutionId
 

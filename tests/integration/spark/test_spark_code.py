@@ -166,7 +166,7 @@ def main(spark, inputs, params):
         "rows": spark.range(3).count(),
     }
 """
-    folder = str(Path(worker.tools.spark._limits.store_url.removeprefix("file://")))
+    folder = str(Path(worker.tools.spark.open_once()._limits.store_url.removeprefix("file://")))
     found = await answered(worker, spark_call(code=code, params={"work": folder}))
     assert found["pid"] != os.getpid()
     assert found["keys"] == []

@@ -49,7 +49,7 @@ async def find_different(
         request = None
         # What cannot be asked for ends without Spark.
         with suppress(Exception):
-            request = await worker.tools.spark._build_request(call_of("spark", fields))
+            request = await worker.tools.spark.open_once()._build_request(call_of("spark", fields))
         # Tables are not shown whole.
         shown = (
             None if request is None or request.inputs else repr(structs.replace(request, now=None))

@@ -191,7 +191,10 @@ async def test_a_function_gives_a_frame_a_table_or_any_value(trusted: Bench) -> 
             "  inputs['o'].write.format('noetl').mode('append').options(**params).save()\n"
             "  return spark.read.format('noetl').options(**params).load().groupBy().sum('amount')",
             inputs={"o": orders},
-            params={"store": trusted.tools.spark.build_store_address(spark_call()).url, **where},
+            params={
+                "store": trusted.tools.spark.open_once().build_store_address(spark_call()).url,
+                **where,
+            },
         ),
     )
     assert again["rows"] == [{"sum(amount)": 7.5}]
@@ -350,7 +353,7 @@ async def test_spark_answers_an_auditors_questions_over_the_event_lake_as_duckdb
         session.read.parquet(str(folder)).createOrReplaceTempView("events")
         return [[tuple(row) for row in session.sql(text).collect()] for text in asked]
 
-    answered = await worker.tools.spark._spark_session.run_job(ask, name="lake")
+    answered = await worker.tools.spark.open_once()._spark_session.run_job(ask, name="lake")
     with lake.connect(folder) as connection:
         expected = [connection.execute(text).fetchall() for text in asked]
     assert [plainly(rows) for rows in answered] == [plainly(rows) for rows in expected]

@@ -6,6 +6,8 @@ when the work has ended.
 """
 
 import asyncio
+import importlib
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +25,13 @@ _INTERRUPT_PAUSE_S = 0.05
 async def run_in_thread(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Do blocking work in a thread; when this returns or raises, the work has ended."""
     return await wait_until_ended(_begin_work(work, *args, **kwargs))
+
+
+async def load_modules(*names: str) -> None:
+    """Load modules in a thread, so that the event loop is not the first to ask for them."""
+    missing = [name for name in names if name not in sys.modules]
+    if missing:
+        await run_in_thread(lambda: [importlib.import_module(name) for name in missing])
 
 
 async def run_interruptibly(

@@ -9,10 +9,10 @@ from collections import Counter
 from enum import StrEnum
 from pathlib import Path
 
-import structlog
 from msgspec import Struct
 
 from noetl_chassis.observability import instruments, names
+from noetl_chassis.structured_log import structlog
 from noetl_contracts.errors import Retryable
 
 VARIABLE = "NOETL_FAILPOINTS"

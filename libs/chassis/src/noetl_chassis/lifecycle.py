@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NoReturn, TypeVar
 
-import structlog
 import uvloop
 from msgspec import Struct
 
@@ -20,6 +19,7 @@ from noetl_chassis.settings import (
     SettingsError,
     get_process_locality,
 )
+from noetl_chassis.structured_log import structlog
 from noetl_contracts.errors import NoetlError
 
 S = TypeVar("S", bound=Struct)

@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
-import structlog
 from msgspec import Struct
 
 from noetl_chassis import identity
 from noetl_chassis.clock import Clock, SystemClock
 from noetl_chassis.observability import instruments, names
+from noetl_chassis.structured_log import structlog
 from noetl_contracts.errors import Retryable
 
 T = TypeVar("T")

@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from noetl_chassis.seals.credential_seal import TEXT_PREFIX
 from noetl_chassis.settings import MASK
+from noetl_contracts.credentials import TEXT_PREFIX
 
 _SEALED = re.compile(re.escape(TEXT_PREFIX) + r"[0-9a-f]{8}:[A-Za-z0-9_-]+")
 _SEALED_BYTES = re.compile(_SEALED.pattern.encode())

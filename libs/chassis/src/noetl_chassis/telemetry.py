@@ -11,7 +11,6 @@ from importlib import metadata
 from typing import Any
 
 import msgspec
-import structlog
 from msgspec import Struct
 from opentelemetry import metrics, trace
 from opentelemetry._logs import Logger, SeverityNumber
@@ -31,6 +30,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from noetl_chassis import redaction, settings
 from noetl_chassis.observability import instruments, names, span_recording
+from noetl_chassis.structured_log import structlog
 from noetl_contracts.errors import Permanent
 from noetl_contracts.written_names import escape_json, escape_line, escape_text
 

@@ -8,8 +8,9 @@ import asyncio
 import ssl
 from pathlib import Path
 
-import structlog
 from msgspec import Struct
+
+from noetl_chassis.structured_log import structlog
 
 RELOAD_S = 10.0
 

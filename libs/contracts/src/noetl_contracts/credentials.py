@@ -13,6 +13,8 @@ CREDENTIAL_TEST_PATH = "system/credential-test"
 RESERVED_PATHS = frozenset({CREDENTIAL_TEST_PATH})
 # What is sealed beside the fields: the folders of playbooks that may use the credential.
 ALLOWED_PATHS = "$allowed_paths"
+# What a sealed text begins with; logs show nothing of what follows.
+TEXT_PREFIX = "sealed:v1:"
 _TESTED_BY_REQUEST = "a GET of `--url` or `test_url`, with the credential and without it"
 _TESTED_BY_BUCKETS = "a list of its buckets, or of one bucket: `--url s3://BUCKET`"
 TYPE_ALIASES = {"postgresql": "postgres", "pg": "postgres", "aws_credentials": "aws"}

@@ -8,6 +8,13 @@ from msgspec import Meta, Struct
 
 JSON_MEDIA_TYPE = "application/json"
 ARROW_MEDIA_TYPE = "application/vnd.apache.arrow.stream"
+# The first bytes of a table, and of what is compressed; JSON begins with none of them.
+PARQUET_HEAD, ARROW_HEAD, GZIP_HEAD, ZSTD_HEAD = (
+    b"PAR1",
+    b"\xff\xff\xff\xff",
+    b"\x1f\x8b",
+    b"\x28\xb5\x2f\xfd",
+)
 
 # What a playbook sees as inline: a larger result is replaced by a handle.
 INLINE_BYTES_MAX = 64 * 1024
@@ -54,3 +61,8 @@ class ResultEnvelope(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reference: PayloadRef | None = None
     parent_ref: str | None = None
     context: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+def is_packed(head: bytes) -> bool:
+    """Tell from its first bytes whether a payload is compressed or a table."""
+    return head.startswith((PARQUET_HEAD, ARROW_HEAD, GZIP_HEAD, ZSTD_HEAD))

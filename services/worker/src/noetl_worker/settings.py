@@ -244,7 +244,7 @@ def list_own_secrets(config: Settings) -> list[str]:
 
 
 def set_variables(variables: Mapping[str, str]) -> None:
-    """Set variables that Spark's launcher reads from this process, and nothing else does."""
+    """Set variables that libraries read from this process: Spark's launcher, and Arrow."""
     os.environ.update(variables)
 
 

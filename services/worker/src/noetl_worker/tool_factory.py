@@ -1,6 +1,7 @@
 """Opens the tools of a worker, and the credential vault that they share."""
 
 import ctypes
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
@@ -8,9 +9,10 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import structlog
 from msgspec import Struct
 
@@ -19,9 +21,10 @@ from noetl_chassis.clock import Clock
 from noetl_chassis.observability.connection_gauges import TASKS, show_connection_peaks
 from noetl_chassis.seals.credential_seal import CredentialSealer
 from noetl_playbook.templates import render_limits
-from noetl_storage.ports.ledger_ports import Payloads
+from noetl_storage.ports.ledger_ports import Buckets, Payloads
 from noetl_storage.ports.payload_ports import NearPayloads
 from noetl_storage.process import scratch
+from noetl_storage.process.lazy_import import LazyModule
 from noetl_worker import wiring
 from noetl_worker.domain.secret_mask import SecretMask
 from noetl_worker.keychain.credential_vault import CredentialVault
@@ -29,10 +32,9 @@ from noetl_worker.keychain.entries import EntrySources
 from noetl_worker.keychain.keychain import EntryCache, Keyring
 from noetl_worker.keychain.tokens import BearerTokens
 from noetl_worker.payloads.payload_retry import retry_store_call
-from noetl_worker.settings import Settings, list_own_secrets
+from noetl_worker.settings import Settings, list_own_secrets, set_variables
 from noetl_worker.spark.session import SharedSparkSession, open_spark_session
 from noetl_worker.tools import Tools
-from noetl_worker.tools.artifact import ArtifactTool
 from noetl_worker.tools.calls import child_process
 from noetl_worker.tools.calls.call_datasets import CallDatasets
 from noetl_worker.tools.calls.child_process import CapturedOutput, OutputTooLong, ProcessLaunch
@@ -45,8 +47,7 @@ from noetl_worker.tools.container.orphan_sweep import (
     hold_sweep,
 )
 from noetl_worker.tools.credential_test.tool import CredentialTool
-from noetl_worker.tools.duckdb.duckdb_tool import DuckdbTool
-from noetl_worker.tools.duckdb.inputs import InputReader, StoredTables
+from noetl_worker.tools.deferred_tool import DeferredTool
 from noetl_worker.tools.http.http_tool import HttpTool, open_http
 from noetl_worker.tools.http.web_files import HttpFiles
 from noetl_worker.tools.nats.nats_tool import open_nats
@@ -56,17 +57,35 @@ from noetl_worker.tools.python.python_tool import PythonTool, open_python
 from noetl_worker.tools.scripts.bucket_scripts import BucketScripts
 from noetl_worker.tools.scripts.script_loader import ScriptLoader
 from noetl_worker.tools.shell import ShellTool
-from noetl_worker.tools.spark.code_process import open_code_processes
-from noetl_worker.tools.spark.grant_maker import GrantMaker
-from noetl_worker.tools.spark.spark_inputs import SparkInputReader
-from noetl_worker.tools.spark.spark_tool import SparkCode, SparkTool
-from noetl_worker.tools.transfer.dataset_target import DatasetEnds
-from noetl_worker.tools.transfer.spark_mover import SparkMover
-from noetl_worker.tools.transfer.stream_tables import PostgresTables
-from noetl_worker.tools.transfer.transfer_tool import TransferTool
+from noetl_worker.tools.spark.code_process import CodeProcesses, open_code_processes
 from noetl_worker.workspace.checkout import Checkout
 from noetl_worker.workspace.file_lender import FileLender
 from noetl_worker.workspace.workspaces import Workspaces, open_workspaces
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from noetl_worker.tools import artifact
+    from noetl_worker.tools.duckdb import duckdb_tool, inputs
+    from noetl_worker.tools.spark import grant_maker, spark_inputs, spark_tool
+    from noetl_worker.tools.transfer import (
+        dataset_target,
+        spark_mover,
+        stream_tables,
+        transfer_tool,
+    )
+else:
+    pa = LazyModule("pyarrow")
+    artifact = LazyModule("noetl_worker.tools.artifact")
+    duckdb_tool = LazyModule("noetl_worker.tools.duckdb.duckdb_tool")
+    inputs = LazyModule("noetl_worker.tools.duckdb.inputs")
+    grant_maker = LazyModule("noetl_worker.tools.spark.grant_maker")
+    spark_inputs = LazyModule("noetl_worker.tools.spark.spark_inputs")
+    spark_tool = LazyModule("noetl_worker.tools.spark.spark_tool")
+    dataset_target = LazyModule("noetl_worker.tools.transfer.dataset_target")
+    spark_mover = LazyModule("noetl_worker.tools.transfer.spark_mover")
+    stream_tables = LazyModule("noetl_worker.tools.transfer.stream_tables")
+    transfer_tool = LazyModule("noetl_worker.tools.transfer.transfer_tool")
 
 # The number of the option in malloc.h.
 _MALLOC_MMAP_THRESHOLD = -3
@@ -136,11 +155,7 @@ async def open_tools(
         references = ReferenceReader(payloads)
         folders = stack.enter_context(_open_folders(config, references, mask, clock))
         locks = PathLocks(folders.organizations)
-        http = await enter(
-            open_http(
-                limits=wiring.build_http_limits(config), vault=vault, payloads=payloads, clock=clock
-            )
-        )
+        http = await enter(_open_http_tool(config, vault, payloads, clock))
         buckets = await enter(wiring.open_bucket_store())
         scripts = _build_script_loader(config, http, BucketScripts(buckets, vault, references))
         datasets = CallDatasets(vault=vault, clock=clock, web=HttpFiles(http, vault))
@@ -148,39 +163,42 @@ async def open_tools(
             _open_postgres_tool(config, vault, datasets, references=references, scripts=scripts)
         )
         show_connection_peaks(postgres.peaks, database=TASKS)
-        duckdb = _build_duckdb_tool(
-            config, vault, datasets, references, scripts, locks=locks, postgres=postgres, near=near
+        duckdb = DeferredTool(
+            partial(
+                _build_duckdb_tool,
+                *(config, vault, datasets, references, scripts),
+                locks=locks,
+                postgres=postgres,
+                near=near,
+            )
         )
-        spark_session = await enter(
-            open_spark_session(wiring.build_spark_options(config, folders.spark))
-        )
+        spark_session = await enter(_open_session(config, folders))
         environments = _build_environments(config, folders, mask)
-        grants = _build_grant_maker(config, vault, folders, clock)
-        reads = _build_spark_reader(config, references, vault, datasets)
-        code = await enter(_open_spark_code(config, folders, environments, mask))
-        spark = _build_spark_tool(
-            config, spark_session, reads, postgres, scripts=scripts, code=code, grants=grants
+        code = _SparkCodeParts(
+            await enter(_open_spark_processes(config, folders)), environments, mask
+        )
+        spark = DeferredTool(
+            lambda: _build_spark_tool(
+                config,
+                spark_session,
+                _build_spark_reader(config, references, vault, datasets),
+                postgres,
+                scripts=scripts,
+                code=code,
+                grants=_build_grant_maker(config, vault, folders, clock),
+            )
         )
         tools = Tools(
             http=http,
             postgres=postgres,
             python=await enter(_open_python_tool(config, scripts, folders, environments, mask)),
             duckdb=duckdb,
-            artifact=ArtifactTool(
-                references_=references,
-                buckets=buckets,
-                http=http,
-                vault=vault,
-                mask=mask,
-            ),
+            artifact=_defer_artifact_tool(references, buckets, http, vault, mask),
             spark=spark,
-            transfer=TransferTool(
-                http=http,
-                postgres=postgres,
-                duckdb=duckdb,
-                mover=SparkMover(spark=spark, postgres=postgres),
-                datasets=DatasetEnds(datasets),
-                references_=references,
+            transfer=_defer_transfer_tool(
+                *(http, postgres, duckdb, spark),
+                datasets=datasets,
+                references=references,
                 locks=locks,
             ),
             shell=_build_shell_tool(config, scripts, clock, folders),
@@ -207,8 +225,10 @@ def _return_large_blocks() -> None:
     which come and go in several threads, leave heaps of holes: 1.6 GB instead of 0.75 GB for a
     transfer of CSV.
     """
-    # What a table has given back is the machine's again at once.
-    pa.set_memory_pool(pa.system_memory_pool())
+    # What a table has given back is the machine's again at once. Arrow reads it when it is loaded.
+    set_variables({"ARROW_DEFAULT_MEMORY_POOL": "system"})
+    if "pyarrow" in sys.modules:
+        pa.set_memory_pool(pa.system_memory_pool())
     # Other libraries than that of GNU have no such setting, and do not raise the size.
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:
@@ -222,6 +242,26 @@ def _sweep_scratch_folders(work_directory: str) -> None:
         scratch_folders += scratch.sweep_scratch_folders(Path(work_directory))
     if scratch_folders:
         log.info("folders of killed processes removed", folders=scratch_folders)
+
+
+def _open_http_tool(
+    config: Settings, vault: CredentialVault, payloads: Payloads, clock: Clock
+) -> AbstractAsyncContextManager[HttpTool]:
+    return open_http(
+        limits=wiring.build_http_limits(config), vault=vault, payloads=payloads, clock=clock
+    )
+
+
+def _open_session(
+    config: Settings, folders: _TaskFolders
+) -> AbstractAsyncContextManager[SharedSparkSession]:
+    return open_spark_session(wiring.build_spark_options(config, folders.spark))
+
+
+def _open_spark_processes(
+    config: Settings, folders: _TaskFolders
+) -> AbstractAsyncContextManager[CodeProcesses]:
+    return open_code_processes(wiring.build_code_limits(config), folders.python_homes)
 
 
 def _build_script_loader(config: Settings, http: HttpTool, buckets: BucketScripts) -> ScriptLoader:
@@ -345,14 +385,14 @@ def _build_duckdb_tool(
     locks: PathLocks,
     postgres: PostgresTool,
     near: NearPayloads | None,
-) -> DuckdbTool:
-    return DuckdbTool(
+) -> "duckdb_tool.DuckdbTool":
+    return duckdb_tool.DuckdbTool(
         datasets=datasets,
         vault=vault,
-        inputs=InputReader(
+        inputs=inputs.InputReader(
             references_=references,
             postgres=postgres,
-            in_place=StoredTables(near),
+            in_place=inputs.StoredTables(near),
             datasets_=datasets,
         ),
         scripts=scripts,
@@ -362,48 +402,89 @@ def _build_duckdb_tool(
     )
 
 
-def _build_grant_maker(
-    config: Settings, vault: CredentialVault, folders: _TaskFolders, clock: Clock
-) -> GrantMaker:
-    options = wiring.build_grant_options(config, folders.spark)
-    return GrantMaker(vault=vault, options=options, clock=clock)
-
-
-def _build_spark_reader(
-    config: Settings, references: ReferenceReader, vault: CredentialVault, datasets: CallDatasets
-) -> SparkInputReader:
-    return SparkInputReader(
-        references_=references, vault=vault, datasets_=datasets, master=config.spark_master
+def _defer_artifact_tool(
+    references: ReferenceReader,
+    buckets: Buckets,
+    http: HttpTool,
+    vault: CredentialVault,
+    mask: SecretMask,
+) -> "DeferredTool[artifact.ArtifactTool]":
+    return DeferredTool(
+        lambda: artifact.ArtifactTool(
+            references_=references, buckets=buckets, http=http, vault=vault, mask=mask
+        )
     )
 
 
-@asynccontextmanager
-async def _open_spark_code(
-    config: Settings, folders: _TaskFolders, environments: PackageEnvironments, mask: SecretMask
-) -> AsyncIterator[SparkCode]:
-    limits = wiring.build_code_limits(config)
-    async with open_code_processes(limits, folders.python_homes) as processes:
-        yield SparkCode(processes=processes, environments=environments, mask=mask)
+def _defer_transfer_tool(
+    http: HttpTool,
+    postgres: PostgresTool,
+    duckdb: "DeferredTool[duckdb_tool.DuckdbTool]",
+    spark: "DeferredTool[spark_tool.SparkTool]",
+    *,
+    datasets: CallDatasets,
+    references: ReferenceReader,
+    locks: PathLocks,
+) -> "DeferredTool[transfer_tool.TransferTool]":
+    return DeferredTool(
+        lambda: transfer_tool.TransferTool(
+            http=http,
+            postgres=postgres,
+            duckdb=duckdb.open_once(),
+            mover=spark_mover.SparkMover(spark=spark.open_once(), postgres=postgres),
+            datasets=dataset_target.DatasetEnds(datasets),
+            references_=references,
+            locks=locks,
+        )
+    )
+
+
+def _build_grant_maker(
+    config: Settings, vault: CredentialVault, folders: _TaskFolders, clock: Clock
+) -> "grant_maker.GrantMaker":
+    options = wiring.build_grant_options(config, folders.spark)
+    return grant_maker.GrantMaker(vault=vault, options=options, clock=clock)
+
+
+class _SparkCodeParts(Struct, frozen=True):
+    """What runs the code of Spark tasks."""
+
+    processes: CodeProcesses
+    environments: PackageEnvironments
+    mask: SecretMask
+
+
+def _build_spark_reader(
+    config: Settings,
+    references: ReferenceReader,
+    vault: CredentialVault,
+    datasets: CallDatasets,
+) -> "spark_inputs.SparkInputReader":
+    return spark_inputs.SparkInputReader(
+        references_=references, vault=vault, datasets_=datasets, master=config.spark_master
+    )
 
 
 def _build_spark_tool(
     config: Settings,
     spark_session: SharedSparkSession,
-    inputs: SparkInputReader,
+    reader: "spark_inputs.SparkInputReader",
     postgres: PostgresTool,
     *,
     scripts: ScriptLoader,
-    code: SparkCode,
-    grants: GrantMaker,
-) -> SparkTool:
-    return SparkTool(
+    code: _SparkCodeParts,
+    grants: "grant_maker.GrantMaker",
+) -> "spark_tool.SparkTool":
+    return spark_tool.SparkTool(
         spark_session=spark_session,
-        references_=inputs.references,
-        inputs=inputs,
+        references_=reader.references,
+        inputs=reader,
         scripts=scripts,
-        tables=PostgresTables(postgres=postgres, inputs=inputs),
+        tables=stream_tables.PostgresTables(postgres=postgres, inputs=reader),
         limits=wiring.build_spark_limits(config),
-        code=code,
+        code=spark_tool.SparkCode(
+            processes=code.processes, environments=code.environments, mask=code.mask
+        ),
         grants=grants,
     )
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import structlog
 from msgspec import Struct
@@ -31,6 +31,7 @@ from noetl_storage.payloads.s3_buckets import open_buckets
 from noetl_storage.ports.errors import StorageMisconfigured
 from noetl_storage.ports.ledger_ports import Buckets, Payloads
 from noetl_storage.ports.payload_ports import TierName
+from noetl_storage.process.lazy_import import LazyModule
 from noetl_storage.tiers import segment_directory
 from noetl_storage.tiers.disk import DiskTier
 from noetl_storage.tiers.segment_directory import SegmentDirectoryRefused
@@ -69,13 +70,19 @@ from noetl_worker.tools.container.kubernetes.api import KubernetesApi
 from noetl_worker.tools.container.kubernetes.runtime import KubernetesRuntime, WorkerPod
 from noetl_worker.tools.container.plan import ContainerLimits
 from noetl_worker.tools.container.runtime import ContainerRuntime
-from noetl_worker.tools.duckdb import duckdb_session
 from noetl_worker.tools.http import http_tool
 from noetl_worker.tools.postgres import postgres_pool
 from noetl_worker.tools.python import environments, python_tool
-from noetl_worker.tools.spark import code_process, spark_tool
-from noetl_worker.tools.spark.grant_maker import GrantOptions
+from noetl_worker.tools.spark import code_process
 from noetl_worker.workspace import checkout
+
+if TYPE_CHECKING:
+    from noetl_worker.tools.duckdb import duckdb_session
+    from noetl_worker.tools.spark import grant_maker, spark_tool
+else:
+    duckdb_session = LazyModule("noetl_worker.tools.duckdb.duckdb_session")
+    grant_maker = LazyModule("noetl_worker.tools.spark.grant_maker")
+    spark_tool = LazyModule("noetl_worker.tools.spark.spark_tool")
 
 # A lease begins, as far as a worker can tell, when it asks: asking lasts a small part of one.
 _WAITS_PER_LEASE = 5
@@ -252,7 +259,7 @@ def build_workspace_limits(config: Settings) -> checkout.WorkspaceLimits:
     )
 
 
-def build_duckdb_limits(config: Settings) -> duckdb_session.DuckdbLimits:
+def build_duckdb_limits(config: Settings) -> "duckdb_session.DuckdbLimits":
     """Read what a DuckDB database may use."""
     return duckdb_session.DuckdbLimits(
         memory_bytes=config.duckdb_memory_bytes,
@@ -342,7 +349,7 @@ def build_code_limits(config: Settings) -> code_process.CodeLimits:
     )
 
 
-def build_spark_limits(config: Settings) -> spark_tool.SparkLimits:
+def build_spark_limits(config: Settings) -> "spark_tool.SparkLimits":
     """Read what Spark tasks may do."""
     return spark_tool.SparkLimits(
         store_url=config.payload_url,
@@ -352,9 +359,9 @@ def build_spark_limits(config: Settings) -> spark_tool.SparkLimits:
     )
 
 
-def build_grant_options(config: Settings, folder: Path) -> GrantOptions:
+def build_grant_options(config: Settings, folder: Path) -> "grant_maker.GrantOptions":
     """Read how executors get keys; renewed ones are in a `folder` of their own."""
-    return GrantOptions(
+    return grant_maker.GrantOptions(
         store=StoreLogin(
             url=config.payload_url,
             access_key=config.payload_access_key,

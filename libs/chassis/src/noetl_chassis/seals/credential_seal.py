@@ -10,13 +10,12 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from noetl_contracts import codec, credentials
-from noetl_contracts.credentials import SealedCredential
+from noetl_contracts.credentials import TEXT_PREFIX, SealedCredential
 from noetl_contracts.errors import Permanent
 from noetl_contracts.ids import OrganizationId, TenantId
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
-TEXT_PREFIX = "sealed:v1:"
 _KEY_ID_CHARACTERS = 8
 
 

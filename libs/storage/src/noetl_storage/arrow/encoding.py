@@ -72,11 +72,6 @@ def expand_bytes(
     return expanded
 
 
-def is_packed(head: bytes) -> bool:
-    """Tell from its first bytes whether a payload is compressed or a table."""
-    return head.startswith((PARQUET, ARROW, *(magic for magic, _ in PACKINGS)))
-
-
 def decode_payload(data: bytes, *, bytes_max: int = DECODED_BYTES_MAX) -> Any:
     """Return the value of a result payload of any form; raises `PayloadUnreadable`.
 

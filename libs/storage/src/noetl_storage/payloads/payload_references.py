@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import ExitStack
 from typing import IO, TYPE_CHECKING
 
+from noetl_contracts.payloads import is_packed
 from noetl_storage.payloads.objects import SPOOL_BYTES
 from noetl_storage.process import digests
 from noetl_storage.process.lazy_import import LazyModule
@@ -41,7 +42,7 @@ async def find_mentioned(pieces: AsyncIterator[bytes], among: Collection[str]) -
             head += piece
             if len(head) < encoding.MAGIC_BYTES_MAX:
                 continue
-            if encoding.is_packed(head):
+            if is_packed(head):
                 packed_file = stack.enter_context(
                     tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES)
                 )

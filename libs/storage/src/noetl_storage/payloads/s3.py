@@ -1,31 +1,44 @@
 """Payloads in S3 and compatible stores.
 
-boto3 does everything but writes of small objects with plain keys: libcurl sends those faster.
+libcurl writes small objects, and reads, finds and removes those with plain keys. boto3 does
+everything else, and what libcurl could not: it is loaded when it is first asked.
 """
 
+import io
 import re
 import tempfile
+import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import IO, Any
+from datetime import UTC, datetime
+from functools import cache
+from typing import IO, TYPE_CHECKING, Any
 
-import boto3
-import botocore.exceptions
 import pycurl
-import urllib3
-from boto3.s3.transfer import TransferConfig
-from botocore.config import Config
 from msgspec import Struct
 
 from noetl_storage.payloads.bucket_keys import BucketKeys
 from noetl_storage.payloads.objects import SPOOL_BYTES, ObjectInfo, ObjectReader, is_request_refused
 from noetl_storage.ports.errors import StorageMisconfigured, StorageRefused, StorageUnavailable
 from noetl_storage.process.curl import create_curl_handle
+from noetl_storage.process.lazy_import import LazyModule
 
-_TRANSFER = TransferConfig(
-    multipart_threshold=SPOOL_BYTES, multipart_chunksize=SPOOL_BYTES, use_threads=False
-)
+if TYPE_CHECKING:
+    import boto3
+    import botocore.config as botocore_config
+    import botocore.exceptions as botocore_errors
+    from boto3 import exceptions as boto3_errors
+    from boto3.s3 import transfer
+    from urllib3 import exceptions as urllib3_errors
+else:
+    boto3 = LazyModule("boto3")
+    botocore_config = LazyModule("botocore.config")
+    botocore_errors = LazyModule("botocore.exceptions")
+    boto3_errors = LazyModule("boto3.exceptions")
+    transfer = LazyModule("boto3.s3.transfer")
+    urllib3_errors = LazyModule("urllib3.exceptions")
+
 _MISSING_CODES = frozenset({"NoSuchKey", "404", "NotFound"})
 _EXISTS_CODES = frozenset({"PreconditionFailed", "412"})
 _CONFLICT_CODES = frozenset({"ConditionalRequestConflict", "409"})
@@ -35,12 +48,14 @@ _REFUSED_CODES = frozenset(
 # The largest object that libcurl writes.
 BYTES_MAX = 1024 * 1024
 _CONNECT_MS, _TOTAL_MS = 5_000, 30_000
+# A read of any size goes on for as long as bytes come.
+_SILENCE_S = 30
 _IDLE_HANDLES_MAX = 32
 # Keys of which all S3 clients sign the same form; other characters are quoted differently.
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_.~-]+(/[A-Za-z0-9_.~-]+)*")
 _DOTS = re.compile(r"(^|/)\.\.?(/|$)")
 _MEDIA_TYPE = "binary/octet-stream"
-_HTTP_OK, _HTTP_CONFLICT, _HTTP_EXISTS = 200, 409, 412
+_HTTP_OK, _HTTP_DELETED, _HTTP_MISSING, _HTTP_CONFLICT, _HTTP_EXISTS = 200, 204, 404, 409, 412
 
 
 def open_client(
@@ -56,7 +71,7 @@ def open_client(
     return _create_client(session, endpoint=endpoint, connections_max=connections_max)
 
 
-def _create_session(region: str, keys: BucketKeys) -> boto3.session.Session:
+def _create_session(region: str, keys: BucketKeys) -> "boto3.session.Session":
     return boto3.session.Session(
         aws_access_key_id=keys.access_key,
         aws_secret_access_key=keys.secret_key,
@@ -66,12 +81,12 @@ def _create_session(region: str, keys: BucketKeys) -> boto3.session.Session:
 
 
 def _create_client(
-    session: boto3.session.Session, *, endpoint: str | None, connections_max: int
+    session: "boto3.session.Session", *, endpoint: str | None, connections_max: int
 ) -> Any:
     return session.client(
         "s3",
         endpoint_url=endpoint,
-        config=Config(
+        config=botocore_config.Config(
             max_pool_connections=max(connections_max, 32),
             connect_timeout=5,
             read_timeout=30,
@@ -84,13 +99,24 @@ def _create_client(
     )
 
 
+@cache
+def _build_transfer_config() -> "transfer.TransferConfig":
+    return transfer.TransferConfig(
+        multipart_threshold=SPOOL_BYTES, multipart_chunksize=SPOOL_BYTES, use_threads=False
+    )
+
+
 class S3Objects:
     """One bucket."""
 
-    def __init__(self, client: Any, *, bucket: str, puts: "SmallPuts") -> None:
-        self._client = client
+    def __init__(self, account: "S3Account", *, bucket: str, plain: "PlainRequests") -> None:
+        self._account = account
         self._bucket = bucket
-        self._puts = puts
+        self._plain = plain
+
+    @property
+    def _client(self) -> Any:
+        return self._account.get_client()
 
     def translate_errors(self, key: str) -> AbstractContextManager[None]:
         """Translate what the client raises."""
@@ -98,13 +124,13 @@ class S3Objects:
 
     def store_object(self, key: str, data: bytes, media_type: str) -> None:
         """Write an object, replacing the one before."""
-        if self._puts.put_small(key, data, media_type=media_type, is_new=False):
+        if self._plain.put_small(key, data, media_type=media_type, is_new=False):
             return
         self._client.put_object(Bucket=self._bucket, Key=key, Body=data, ContentType=media_type)
 
     def store_object_once(self, key: str, data: bytes) -> None:
         """Write an object; one that exists is a `FileExistsError` for `translate_errors`."""
-        if self._puts.put_small(key, data, is_new=True):
+        if self._plain.put_small(key, data, is_new=True):
             return
         self._client.put_object(Bucket=self._bucket, Key=key, Body=data, IfNoneMatch="*")
 
@@ -117,7 +143,7 @@ class S3Objects:
         staging_file.seek(0)
         arguments = {"ContentType": media_type}
         self._client.upload_fileobj(
-            staging_file, self._bucket, key, ExtraArgs=arguments, Config=_TRANSFER
+            staging_file, self._bucket, key, ExtraArgs=arguments, Config=_build_transfer_config()
         )
 
     def discard_staged(self, staging_file: IO[bytes]) -> None:
@@ -126,6 +152,9 @@ class S3Objects:
 
     def read_object(self, key: str) -> bytes:
         """Return an object."""
+        content = self._plain.read_object(key)
+        if content is not None:
+            return content
         with self._client.get_object(Bucket=self._bucket, Key=key)["Body"] as body:
             data: bytes = body.read()
             return data
@@ -138,6 +167,9 @@ class S3Objects:
     def find_object(self, key: str) -> ObjectInfo | None:
         """Describe an object, or return None."""
         try:
+            found = self._plain.find_object(key)
+            if found is not None:
+                return found
             with self.translate_errors(key):
                 about = self._client.head_object(Bucket=self._bucket, Key=key)
         except KeyError:
@@ -148,12 +180,14 @@ class S3Objects:
 
     def delete_object(self, key: str) -> None:
         """Remove an object; removing what is not there is no error."""
+        if self._plain.delete_object(key):
+            return
         self._client.delete_object(Bucket=self._bucket, Key=key)
 
     def move_object(self, key: str, to: str) -> None:
         """Copy an object within the bucket, then remove the first."""
         source = {"Bucket": self._bucket, "Key": key}
-        self._client.copy(source, self._bucket, to, Config=_TRANSFER)
+        self._client.copy(source, self._bucket, to, Config=_build_transfer_config())
         self.delete_object(key)
 
     def iterate_objects_under(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
@@ -180,11 +214,45 @@ def open_bucket(
     connections_max: int,
 ) -> S3Objects:
     """Return a bucket, of Amazon where no endpoint is named."""
-    session = _create_session(region, keys)
-    client = _create_client(session, endpoint=endpoint, connections_max=connections_max)
+    account = S3Account(
+        endpoint=endpoint, region=region, keys=keys, connections_max=connections_max
+    )
+    plain = PlainRequests(
+        find_endpoint=account.find_endpoint,
+        region=region,
+        bucket=bucket,
+        keys=account.find_signing_keys,
+    )
+    return S3Objects(account, bucket=bucket, plain=plain)
 
-    def find_signing_keys() -> SigningKeys | None:
-        credentials = session.get_credentials()
+
+class S3Account:
+    """A login at a server; what boto3 alone can tell is asked of it, and not before."""
+
+    def __init__(
+        self, *, endpoint: str | None, region: str, keys: BucketKeys, connections_max: int
+    ) -> None:
+        self._endpoint = endpoint
+        self._region = region
+        self._keys = keys
+        self._connections_max = connections_max
+        self._lock = threading.Lock()
+        self._opened: tuple[Any, Any] | None = None
+
+    def get_client(self) -> Any:
+        """Return the client of boto3, which the first call makes."""
+        return self._open_session()[1]
+
+    def find_endpoint(self) -> str:
+        """Return the server's address; Amazon's depends on region and environment."""
+        return self._endpoint or str(self.get_client().meta.endpoint_url)
+
+    def find_signing_keys(self) -> "SigningKeys | None":
+        """Return what signs requests now: the keys of the login, else those of a role."""
+        access_key, secret_key, token = self._keys
+        if access_key is not None and secret_key is not None:
+            return SigningKeys(access_key=access_key, secret_key=secret_key, token=token)
+        credentials = self._open_session()[0].get_credentials()
         if credentials is None:
             return None
         # Those of a role are renewed here when they are about to expire.
@@ -195,10 +263,16 @@ def open_bucket(
             token=frozen_credentials.token,
         )
 
-    puts = SmallPuts(
-        endpoint=client.meta.endpoint_url, region=region, bucket=bucket, keys=find_signing_keys
-    )
-    return S3Objects(client, bucket=bucket, puts=puts)
+    def _open_session(self) -> tuple[Any, Any]:
+        # Several threads may be the first, and sessions are made by one at a time.
+        with self._lock:
+            if self._opened is None:
+                session = _create_session(self._region, self._keys)
+                client = _create_client(
+                    session, endpoint=self._endpoint, connections_max=self._connections_max
+                )
+                self._opened = session, client
+            return self._opened
 
 
 @contextmanager
@@ -208,23 +282,21 @@ def translate_errors(bucket: str, key: str) -> Iterator[None]:
         yield
     except FileExistsError:
         raise
-    except botocore.exceptions.ClientError as failure:
+    except botocore_errors.ClientError as failure:
         raise _name_client_error(failure, bucket, key) from failure
-    except botocore.exceptions.NoCredentialsError as failure:
+    except botocore_errors.NoCredentialsError as failure:
         raise StorageMisconfigured(f"s3://{bucket}: {failure}") from failure
     except (
-        botocore.exceptions.BotoCoreError,
-        boto3.exceptions.Boto3Error,
+        botocore_errors.BotoCoreError,
+        boto3_errors.Boto3Error,
         # A body that breaks off while it is read.
-        urllib3.exceptions.HTTPError,
+        urllib3_errors.HTTPError,
         OSError,
     ) as failure:
         raise StorageUnavailable(f"s3://{bucket}/{key}: {failure}") from failure
 
 
-def _name_client_error(
-    failure: botocore.exceptions.ClientError, bucket: str, key: str
-) -> Exception:
+def _name_client_error(failure: "botocore_errors.ClientError", bucket: str, key: str) -> Exception:
     code = str(failure.response.get("Error", {}).get("Code", ""))
     if code in _MISSING_CODES:
         return KeyError(key)
@@ -245,16 +317,27 @@ class SigningKeys(Struct, frozen=True, kw_only=True):
     token: str | None = None
 
 
-class SmallPuts:
-    """Sends objects to one bucket; any thread may ask. `keys` gives what signs at the moment."""
+class PlainRequests:
+    """Asks one bucket for objects with plain keys; any thread may ask.
+
+    `keys` gives what signs at the moment. What is refused or fails here somebody else must try.
+    """
 
     def __init__(
-        self, *, endpoint: str, region: str, bucket: str, keys: Callable[[], SigningKeys | None]
+        self,
+        *,
+        find_endpoint: Callable[[], str],
+        region: str,
+        bucket: str,
+        keys: Callable[[], SigningKeys | None],
     ) -> None:
-        self._place = f"{endpoint.rstrip('/')}/{bucket}/"
+        self._find_endpoint = find_endpoint
+        self._bucket = bucket
         self._signing = f"aws:amz:{region}:s3"
         self._keys = keys
-        self._idle: deque[pycurl.Curl] = deque(maxlen=_IDLE_HANDLES_MAX)
+        self._idle: dict[str, deque[pycurl.Curl]] = {
+            method: deque(maxlen=_IDLE_HANDLES_MAX) for method in ("PUT", "GET", "HEAD", "DELETE")
+        }
 
     def put_small(
         self, key: str, data: bytes, *, media_type: str = _MEDIA_TYPE, is_new: bool
@@ -263,45 +346,105 @@ class SmallPuts:
 
         With `is_new` raises `FileExistsError` where there is one already.
         """
-        if len(data) > BYTES_MAX or not _PLAIN_KEY.fullmatch(key) or _DOTS.search(key):
+        if len(data) > BYTES_MAX:
             return False
-        keys = self._keys()
-        if keys is None:
-            return False
-        headers = ["Accept:", "Expect:", f"Content-Type: {media_type}"]
+        headers = [f"Content-Type: {media_type}"]
         if is_new:
             headers.append("If-None-Match: *")
-        if keys.token is not None:
-            headers.append(f"X-Amz-Security-Token: {keys.token}")
-        try:
-            status = self._send_request(key, data, headers, keys)
-        except pycurl.error:
-            return False
-        if is_new and status in {_HTTP_EXISTS, _HTTP_CONFLICT}:
-            raise FileExistsError(key)
-        return status == _HTTP_OK
+        with self._send_request("PUT", key, headers=headers, data=data) as answer:
+            if is_new and answer.status in {_HTTP_EXISTS, _HTTP_CONFLICT}:
+                raise FileExistsError(key)
+            return answer.status == _HTTP_OK
 
-    def _send_request(self, key: str, data: bytes, headers: list[str], keys: SigningKeys) -> int:
+    def read_object(self, key: str) -> bytes | None:
+        """Return an object; None when somebody else must try."""
+        body = io.BytesIO()
+        with self._send_request("GET", key, body=body) as answer:
+            return body.getvalue() if answer.status == _HTTP_OK else None
+
+    def find_object(self, key: str) -> ObjectInfo | None:
+        """Describe an object; None when somebody else must try. Raises `KeyError`."""
+        with self._send_request("HEAD", key) as answer:
+            if answer.status == _HTTP_MISSING:
+                raise KeyError(key)
+            return answer.describe_object(key) if answer.status == _HTTP_OK else None
+
+    def delete_object(self, key: str) -> bool:
+        """Remove an object; False when somebody else must try."""
+        with self._send_request("DELETE", key) as answer:
+            return answer.status == _HTTP_DELETED
+
+    @contextmanager
+    def _send_request(
+        self,
+        method: str,
+        key: str,
+        *,
+        headers: Sequence[str] = (),
+        data: bytes = b"",
+        body: io.BytesIO | None = None,
+    ) -> Iterator["_Answer"]:
+        """Yield the answer; its status is None where none came, or none was asked for."""
+        keys = None
+        if _PLAIN_KEY.fullmatch(key) and not _DOTS.search(key):
+            keys = self._keys()
+        if keys is None:
+            yield _Answer(None)
+            return
         try:
-            curl = self._idle.pop()
+            curl = self._idle[method].pop()
         except IndexError:
-            curl = self._create_handle()
-        curl.setopt(pycurl.URL, self._place + key)
+            curl = self._create_handle(method)
+        curl.setopt(pycurl.URL, f"{self._find_endpoint().rstrip('/')}/{self._bucket}/{key}")
         curl.setopt(pycurl.USERNAME, keys.access_key)
         curl.setopt(pycurl.PASSWORD, keys.secret_key)
-        curl.setopt(pycurl.HTTPHEADER, headers)
-        curl.setopt(pycurl.POSTFIELDS, data)
-        curl.perform()
-        status: int = curl.getinfo(pycurl.RESPONSE_CODE)
-        self._idle.append(curl)
-        return status
+        token = () if keys.token is None else (f"X-Amz-Security-Token: {keys.token}",)
+        curl.setopt(pycurl.HTTPHEADER, ["Accept:", "Expect:", *headers, *token])
+        # What a refusal says in many words, boto3 will ask for again.
+        curl.setopt(pycurl.WRITEFUNCTION, len if body is None else body.write)
+        if method == "PUT":
+            curl.setopt(pycurl.POSTFIELDS, data)
+        try:
+            curl.perform()
+        except pycurl.error:
+            yield _Answer(None)
+            return
+        try:
+            yield _Answer(curl)
+        finally:
+            self._idle[method].append(curl)
 
-    def _create_handle(self) -> pycurl.Curl:
+    def _create_handle(self, method: str) -> pycurl.Curl:
         curl = create_curl_handle()
-        curl.setopt(pycurl.CUSTOMREQUEST, "PUT")
+        if method == "HEAD":
+            curl.setopt(pycurl.NOBODY, 1)
+            curl.setopt(pycurl.OPT_FILETIME, 1)
+        else:
+            curl.setopt(pycurl.CUSTOMREQUEST, method)
         curl.setopt(pycurl.AWS_SIGV4, self._signing)
         curl.setopt(pycurl.CONNECTTIMEOUT_MS, _CONNECT_MS)
-        curl.setopt(pycurl.TIMEOUT_MS, _TOTAL_MS)
-        # What a refusal says in many words, boto3 will ask for again.
-        curl.setopt(pycurl.WRITEFUNCTION, len)
+        if method == "GET":
+            curl.setopt(pycurl.LOW_SPEED_LIMIT, 1)
+            curl.setopt(pycurl.LOW_SPEED_TIME, _SILENCE_S)
+        else:
+            curl.setopt(pycurl.TIMEOUT_MS, _TOTAL_MS)
         return curl
+
+
+class _Answer:
+    """What a request was answered; `status` is None where nothing came."""
+
+    def __init__(self, curl: pycurl.Curl | None) -> None:
+        self._curl = curl
+        self.status: int | None = None if curl is None else curl.getinfo(pycurl.RESPONSE_CODE)
+
+    def describe_object(self, key: str) -> ObjectInfo | None:
+        """Describe the object by the headers of the answer; None where it lacks them."""
+        if self._curl is None:
+            return None
+        stored_bytes = int(self._curl.getinfo(pycurl.CONTENT_LENGTH_DOWNLOAD_T))
+        modified_s = int(self._curl.getinfo(pycurl.FILETIME_T))
+        if min(stored_bytes, modified_s) < 0:
+            return None
+        modified_at = datetime.fromtimestamp(modified_s, UTC)
+        return ObjectInfo(key=key, stored_bytes=stored_bytes, modified_at=modified_at)

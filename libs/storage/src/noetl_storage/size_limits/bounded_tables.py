@@ -10,16 +10,17 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet
 
+from noetl_contracts.payloads import ARROW_HEAD, GZIP_HEAD, PARQUET_HEAD, ZSTD_HEAD
 from noetl_storage.size_limits import ipc_messages, parquet_footer, parquet_size
 from noetl_storage.size_limits.refusals import MalformedBytes, PayloadUnreadable
 
 Compression = Literal["gzip", "zstd"]
 
 # The first bytes of each form.
-PARQUET, ARROW = b"PAR1", b"\xff\xff\xff\xff"
+PARQUET, ARROW = PARQUET_HEAD, ARROW_HEAD
 PACKINGS: tuple[tuple[bytes, Compression], ...] = (
-    (b"\x1f\x8b", "gzip"),
-    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (GZIP_HEAD, "gzip"),
+    (ZSTD_HEAD, "zstd"),
 )
 # What the readers raise over bytes that are no table; column names may be no text.
 BROKEN = (OSError, pa.ArrowException, UnicodeDecodeError, MalformedBytes)

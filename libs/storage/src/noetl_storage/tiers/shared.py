@@ -10,14 +10,14 @@ import os
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from msgspec import Struct
 
 from noetl_contracts import codec
 from noetl_contracts.payloads import PayloadRef
 from noetl_storage.ports.payload_ports import TierClock, TierName
+from noetl_storage.process.lazy_import import LazyModule
 from noetl_storage.tiers import segment_directory, segment_format, segment_sweep
 from noetl_storage.tiers.budget import SegmentBudget
 from noetl_storage.tiers.segment_directory import SegmentDirectoryRefused
@@ -29,6 +29,11 @@ from noetl_storage.tiers.segment_format import (
     SegmentTrailer,
 )
 from noetl_storage.tiers.segment_sweep import SegmentSweeper, SweepMoment
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = LazyModule("pyarrow")
 
 GRACE_S = 30.0
 # Copying less than this is done sooner than a thread is woken.

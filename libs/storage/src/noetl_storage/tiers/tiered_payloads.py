@@ -5,17 +5,22 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from noetl_contracts import codec
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.payloads import PayloadRef
-from noetl_storage.arrow import encoding
 from noetl_storage.ports.ledger_ports import Payloads
 from noetl_storage.ports.payload_ports import Tier, TierName, TierWatch
+from noetl_storage.process.lazy_import import LazyModule
 from noetl_storage.process.scratch import hold_scratch_folder
 from noetl_storage.tiers.disk import DiskTier
 from noetl_storage.tiers.shared import SharedTier, read_mapped_table
+
+if TYPE_CHECKING:
+    from noetl_storage.arrow import encoding
+else:
+    encoding = LazyModule("noetl_storage.arrow.encoding")
 
 
 class TieredPayloads:

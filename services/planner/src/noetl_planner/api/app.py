@@ -25,6 +25,7 @@ from litestar.types import (
 from msgspec import Struct
 
 from noetl_contracts.errors import ResultMalformed, Retryable
+from noetl_contracts.optional_modules import hide_modules
 from noetl_planner.api import health, service_health
 from noetl_planner.api.catalog import checkpoints, plans, playbook_folders, playbooks, states
 from noetl_planner.api.claims import claims, frame_claims
@@ -224,7 +225,16 @@ API_ROUTES: tuple[ControllerRouterHandler, ...] = (
 
 def create_app(services: ApiServices) -> Litestar:
     """Build the API over what it may touch."""
-    app = Litestar(
+    # Where it is installed the framework loads it, 10 MiB, for models that no route has.
+    with hide_modules("pydantic"):
+        app = _build_app(services)
+    describe_refusals(app.routes)
+    query_names.note_query_names(app.routes)
+    return app
+
+
+def _build_app(services: ApiServices) -> Litestar:
+    return Litestar(
         route_handlers=[
             *health.ROUTES,
             *sign_ins.ROUTES,
@@ -264,6 +274,3 @@ def create_app(services: ApiServices) -> Litestar:
         request_max_body_size=BODY_BYTES_MAX,
         logging_config=None,
     )
-    describe_refusals(app.routes)
-    query_names.note_query_names(app.routes)
-    return app

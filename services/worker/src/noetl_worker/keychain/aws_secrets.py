@@ -2,16 +2,22 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
-
-import boto3
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from typing import TYPE_CHECKING, Any
 
 from noetl_contracts import codec
+from noetl_storage.process.lazy_import import LazyModule
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.domain.result import ABSENT, find_at_path
 from noetl_worker.keychain.credential_vault import Credential
+
+if TYPE_CHECKING:
+    import boto3
+    import botocore.config as botocore_config
+    import botocore.exceptions as botocore_errors
+else:
+    boto3 = LazyModule("boto3")
+    botocore_config = LazyModule("botocore.config")
+    botocore_errors = LazyModule("botocore.exceptions")
 
 SOURCE = "aws"
 CREDENTIAL_TYPE = "aws"
@@ -46,14 +52,14 @@ def open_aws_client(
             aws_access_key_id=access_key,
             aws_secret_access_key=secret_key,
             aws_session_token=credential.find_text_field("session_token"),
-            config=Config(
+            config=botocore_config.Config(
                 connect_timeout=5,
                 read_timeout=10,
                 retries={"mode": "standard", "total_max_attempts": 3},
                 s3={"addressing_style": "path"},
             ),
         )
-    except (BotoCoreError, ValueError) as problem:
+    except (botocore_errors.BotoCoreError, ValueError) as problem:
         raise credential.build_unusable_failure(f"cannot be used: {problem}") from problem
 
 
@@ -98,7 +104,7 @@ def _read_one_secret(read_secret: Read, client: Any, name: str, entry: str) -> s
     """Read one secret; raises `ToolFailure`."""
     try:
         return read_secret(client, name)
-    except ClientError as problem:
+    except botocore_errors.ClientError as problem:
         code = str(problem.response.get("Error", {}).get("Code"))
         kind = "connection" if code in _PASSING else "config"
         raise _build_secret_failure(
@@ -106,7 +112,7 @@ def _read_one_secret(read_secret: Read, client: Any, name: str, entry: str) -> s
         ) from problem
     except UnicodeDecodeError as problem:
         raise _build_secret_failure(entry, f"secret {name!r:.200} is no text") from problem
-    except BotoCoreError as problem:
+    except botocore_errors.BotoCoreError as problem:
         # What it is about is the address; it repeats no secret.
         text = f"AWS cannot be asked for {name!r:.200}: {problem}"
         raise _build_secret_failure(entry, text, kind="connection") from problem

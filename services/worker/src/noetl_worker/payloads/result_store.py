@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
@@ -15,13 +15,15 @@ from noetl_contracts.payloads import (
     JSON_MEDIA_TYPE,
     PayloadRef,
     ResultEnvelope,
+    is_packed,
 )
 from noetl_contracts.spread_table import SPREAD_MEDIA_TYPE, SpreadTable
 from noetl_playbook.model.playbook import Output
 from noetl_playbook.views import ctx_references, result_envelope
 from noetl_playbook.views.result_view import CARRIERS
 from noetl_playbook.views.results import LoopResult, PipelineResult, TaskResult
-from noetl_storage.arrow import encoding, result_values
+from noetl_storage.arrow import result_values
+from noetl_storage.process.lazy_import import LazyModule
 from noetl_worker.domain.result import list_readable_fields
 from noetl_worker.domain.result_storage import (
     FORMAT_FALLBACK,
@@ -34,6 +36,11 @@ from noetl_worker.domain.result_storage import (
 from noetl_worker.domain.secret_mask import SecretMask
 from noetl_worker.payloads.row_spool import RowSpool
 from noetl_worker.payloads.tenant_payloads import TenantPayloads
+
+if TYPE_CHECKING:
+    from noetl_storage.arrow import encoding
+else:
+    encoding = LazyModule("noetl_storage.arrow.encoding")
 
 # Objects of this name hold the content that they name.
 PERMANENT = "permanent"
@@ -240,15 +247,15 @@ class ResultStore:
         stored_content = content
         if storage.compression is not None:
             stored_content = await asyncio.to_thread(
-                encoding.compress_bytes,
+                _compress_bytes,
                 content,
-                storage.compression,  # type: ignore[arg-type]  # the model knows both names
+                storage.compression,
             )
         reference = await self._payloads.store_payload(
             stored_content,
             media_type=media_type,
             row_count=row_count,
-            schema_digest=encoding.find_schema_digest(content),
+            schema_digest=encoding.find_schema_digest(content) if is_packed(content) else None,
         )
         await self._pin_permanent(reference, storage)
         if stored_content is content:
@@ -307,6 +314,11 @@ def find_spread(result: PipelineResult) -> SpreadTable | None:
     if not isinstance(raw, dict) or not spread_table.is_spread_marker(raw.get(spread_table.ROWS)):
         return None
     return codec.convert_value(raw[spread_table.ROWS][spread_table.KEY], SpreadTable)
+
+
+def _compress_bytes(data: bytes, compression: str) -> bytes:
+    # In the thread that calls it: Arrow may be loaded here first.
+    return encoding.compress_bytes(data, compression)  # type: ignore[arg-type]  # the model knows both names
 
 
 def _encode_content(result: PipelineResult, data: bytes, format_: str) -> tuple[bytes, str]:

@@ -2,26 +2,34 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from noetl_chassis.blocking_work import load_modules
 from noetl_chassis.observability import instruments, names
 from noetl_contracts import codec, locators
 from noetl_contracts.errors import Permanent, Retryable
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.lru_cache import LruCache
-from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
-from noetl_storage.arrow import encoding, result_values
-from noetl_storage.arrow.encoding import PayloadUnreadable
+from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef, is_packed
+from noetl_storage.arrow import result_values
 from noetl_storage.arrow.result_values import Read
 from noetl_storage.ports.errors import PayloadMissing
 from noetl_storage.ports.ledger_ports import Payloads
+from noetl_storage.process.lazy_import import LazyModule
+from noetl_storage.size_limits.refusals import PayloadUnreadable
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.payloads import task_timeout
 from noetl_worker.payloads.memory_estimate import estimate_memory
 from noetl_worker.payloads.payload_retry import retry_store_call
+
+_ENCODING = "noetl_storage.arrow.encoding"
+if TYPE_CHECKING:
+    from noetl_storage.arrow import encoding
+else:
+    encoding = LazyModule(_ENCODING)
 
 T = TypeVar("T")
 
@@ -113,7 +121,7 @@ class TenantPayloads:
 
     async def _read_value(self, ref: PayloadRef) -> Any:
         data = await self.read_payload(ref)
-        value = await gather_spread(decode_payload(data, ref), ref, self.read_payload)
+        value = await gather_spread(await decode_payload(data, ref), ref, self.read_payload)
         size_bytes = max(len(data), ref.payload_bytes)
         self._cache.keep_value(self._build_cache_key(ref.sha256), value, size_bytes=size_bytes)
         return value
@@ -220,9 +228,12 @@ class TenantPayloads:
         )
 
 
-def decode_payload(data: bytes, ref: PayloadRef) -> Any:
+async def decode_payload(data: bytes, ref: PayloadRef) -> Any:
     """Return the value of a result payload; raises `ToolFailure`."""
     try:
+        if not is_packed(data):
+            return codec.decode_json(data)
+        await load_modules(_ENCODING)
         return encoding.decode_payload(data)
     except (PayloadUnreadable, msgspec.DecodeError) as problem:
         text = f"the payload {ref.sha256} cannot be read as a result: {problem}"

@@ -1,7 +1,7 @@
 """How far a step that reads increments has come: the cursor of the task whose rows count."""
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, structs
 
@@ -11,8 +11,8 @@ from noetl_contracts.commands.state_values import Increment, ProposedState
 from noetl_playbook.model.playbook import Incremental, Step
 from noetl_playbook.sections.increments import find_reading_task
 from noetl_playbook.views.result_view import find_body
-from noetl_storage.arrow import encoding
-from noetl_storage.arrow.encoding import PayloadUnreadable
+from noetl_storage.process.lazy_import import LazyModule
+from noetl_storage.size_limits.refusals import PayloadUnreadable
 from noetl_worker.domain import cursor_values
 from noetl_worker.domain.cursor_values import CursorReading, join_readings
 from noetl_worker.domain.failures import ToolFailure, build_error
@@ -22,6 +22,11 @@ from noetl_worker.pipeline.compiled_tasks import CompiledTask
 from noetl_worker.pipeline.parked_work import PipelinePosition
 from noetl_worker.tools.calls.call import Call, Outcome
 from noetl_worker.tools.tables.cursor_scan import CursorScan
+
+if TYPE_CHECKING:
+    from noetl_storage.arrow import encoding
+else:
+    encoding = LazyModule("noetl_storage.arrow.encoding")
 
 _TRANSFER = "transfer"
 # Rows below this are looked through at once: a thread would cost more.
@@ -156,7 +161,12 @@ async def _scan_parts(marker: dict[str, Any], scan: CursorScan, payloads: Tenant
     for part in spread_table.read_parts(marker):
         data = await payloads.read_payload(part)
         try:
-            table = await asyncio.to_thread(encoding.read_table, data)
+            table = await asyncio.to_thread(_read_table, data)
         except PayloadUnreadable as problem:
             raise ToolFailure(build_error("schema", str(problem))) from problem
         await asyncio.to_thread(scan.scan_batch, table)
+
+
+def _read_table(data: bytes) -> Any:
+    # In the thread that calls it: Arrow may be loaded here first.
+    return encoding.read_table(data)

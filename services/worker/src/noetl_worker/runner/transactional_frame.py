@@ -20,6 +20,7 @@ from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.domain.frames import Frame, FrameResult
 from noetl_worker.pipeline.compiled_tasks import CompiledPipeline
 from noetl_worker.runner.frame import run_frame
+from noetl_worker.tools import load_postgres_modules
 from noetl_worker.tools.postgres.effects import EffectsLost, FrameEffects, open_effects
 
 _TRIES_MAX = 8
@@ -115,6 +116,7 @@ class _TransactionalFrame:
     async def _attempt_transaction(self, auth: Any) -> FrameResult:
         frame = self._frame
         site = self._context.build_unit_scope(unit=frame.root_frame_id, frame_id=frame.frame_id)
+        await load_postgres_modules()
         async with open_effects(self._services.tools.postgres, auth=auth, site=site) as effects:
             earlier_effects = await effects.begin_effects()
             if earlier_effects is not None:

@@ -1,11 +1,12 @@
 """The tools: one file a kind, one signature."""
 
+import sys
 from collections.abc import Awaitable, Callable
-from typing import Literal, Protocol, assert_never, get_args
+from typing import TYPE_CHECKING, Literal, Protocol, assert_never, get_args
 
 from msgspec import Struct
 
-from noetl_chassis.blocking_work import run_in_thread
+from noetl_chassis.blocking_work import load_modules, run_in_thread
 from noetl_chassis.observability import tracing
 from noetl_contracts.commands.command_work import Command
 from noetl_worker.domain.failures import ToolFailure, build_error
@@ -14,18 +15,21 @@ from noetl_worker.keychain.keychain import Keyring
 from noetl_worker.spark.session import SharedSparkSession
 from noetl_worker.sql import lexer
 from noetl_worker.tools import noop
-from noetl_worker.tools.artifact import ArtifactTool
 from noetl_worker.tools.calls.call import Call, Outcome
 from noetl_worker.tools.calls.call_spans import run_in_span
 from noetl_worker.tools.container.container_tool import ContainerTool
-from noetl_worker.tools.duckdb.duckdb_tool import DuckdbTool
+from noetl_worker.tools.deferred_tool import DeferredTool, KindTool
 from noetl_worker.tools.http.http_tool import HttpTool
 from noetl_worker.tools.nats.nats_tool import NatsTool
 from noetl_worker.tools.postgres.postgres_tool import PostgresTool
 from noetl_worker.tools.python.python_tool import PythonTool
 from noetl_worker.tools.shell import ShellTool
-from noetl_worker.tools.spark.spark_tool import SparkTool
-from noetl_worker.tools.transfer.transfer_tool import TransferTool
+
+if TYPE_CHECKING:
+    from noetl_worker.tools.artifact import ArtifactTool
+    from noetl_worker.tools.duckdb.duckdb_tool import DuckdbTool
+    from noetl_worker.tools.spark.spark_tool import SparkTool
+    from noetl_worker.tools.transfer.transfer_tool import TransferTool
 
 Kind = Literal[
     "http",
@@ -43,6 +47,11 @@ Kind = Literal[
 ]
 KINDS: frozenset[str] = frozenset(get_args(Kind))
 _KINDS_WITH_SQL = frozenset({"postgres", "duckdb", "spark", "transfer"})
+_POSTGRES_MODULES = (
+    "noetl_worker.tools.postgres.arrow_types",
+    "noetl_worker.tools.postgres.query_output",
+    "noetl_worker.datasets.batch_sink",
+)
 _KINDS_WITH_FILES = frozenset(
     {"artifact", "container", "duckdb", "python", "shell", "spark", "transfer"}
 )
@@ -63,13 +72,6 @@ class FileLenderPort(Protocol):
         """Look how long the journal is; raises `ToolFailure`."""
 
 
-class CredentialTester(Protocol):
-    """Opens a credential at the server that it is for."""
-
-    def run(self, call: Call) -> Awaitable[Outcome]:
-        """Test one credential as it is stored now."""
-
-
 class Tools(Struct, frozen=True, kw_only=True):
     """The opened tools of a worker, its Spark, and the keyring by which templates reach secrets."""
 
@@ -79,11 +81,11 @@ class Tools(Struct, frozen=True, kw_only=True):
     shell: ShellTool
     container: ContainerTool
     nats: NatsTool
-    spark: SparkTool
-    duckdb: DuckdbTool
-    artifact: ArtifactTool
-    transfer: TransferTool
-    credential_test: CredentialTester
+    spark: "DeferredTool[SparkTool]"
+    duckdb: "DeferredTool[DuckdbTool]"
+    artifact: "DeferredTool[ArtifactTool]"
+    transfer: "DeferredTool[TransferTool]"
+    credential_test: KindTool
     spark_session: SharedSparkSession
     keyring: Keyring
     lender: FileLenderPort
@@ -114,7 +116,7 @@ class Tools(Struct, frozen=True, kw_only=True):
         return self._run_untraced(call)
 
     def _run_untraced(self, call: Call) -> Awaitable[Outcome]:
-        if call.kind in _KINDS_WITH_SQL and not lexer.is_dialects_loaded():
+        if call.kind in _KINDS_WITH_SQL and not _is_ready(call.kind):
             return self._run_with_parser(call)
         if call.kind in _KINDS_WITH_FILES:
             return self.lender.run_with_files(call, self._run_by_kind)
@@ -123,6 +125,8 @@ class Tools(Struct, frozen=True, kw_only=True):
     async def _run_with_parser(self, call: Call) -> Outcome:
         # On the loop, the first text of SQL would hold up every other task.
         await run_in_thread(lexer.load_dialects)
+        if call.kind == "postgres":
+            await load_postgres_modules()
         return await self._run_untraced(call)
 
     def _run_by_kind(self, call: Call) -> Awaitable[Outcome]:  # noqa: C901, PLR0912 - one arm per kind
@@ -156,6 +160,17 @@ class Tools(Struct, frozen=True, kw_only=True):
                 return self.credential_test.run(call)
             case _:
                 assert_never(kind)
+
+
+def _is_ready(kind: str) -> bool:
+    """Tell whether the modules are loaded that a kind with SQL would load on the event loop."""
+    is_loaded = kind != "postgres" or _POSTGRES_MODULES[-1] in sys.modules
+    return is_loaded and lexer.is_dialects_loaded()
+
+
+async def load_postgres_modules() -> None:
+    """Load what the postgres tool may need of Arrow and datasets, if nobody has done so."""
+    await load_modules(*_POSTGRES_MODULES)
 
 
 def _is_credential_refused(outcome: Outcome) -> bool:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from noetl_contracts import locators
 from noetl_contracts.errors import LocatorError, PayloadKeyUnknown
-from noetl_contracts.payloads import PayloadRef
+from noetl_contracts.payloads import PayloadRef, is_packed
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices, RequestScope
@@ -88,7 +88,7 @@ def _measure_rows(data: bytes, bytes_max: int) -> int:
 
 
 async def _decode_payload(data: bytes) -> Any:
-    if len(data) <= _AT_ONCE_BYTES and not encoding.is_packed(data):
+    if len(data) <= _AT_ONCE_BYTES and not is_packed(data):
         return encoding.decode_payload(data)
     return await asyncio.to_thread(encoding.decode_payload, data, bytes_max=RESOLVED_BYTES_MAX)
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
@@ -17,11 +17,7 @@ from noetl_playbook.model.expectations import (
     Expectations,
     parse_expectations,
 )
-from noetl_storage.arrow.table_schema import SchemaMismatch
-from noetl_worker.datasets import file_sink, read_plan
-from noetl_worker.datasets.address import DatasetAddress
-from noetl_worker.datasets.batch_sink import SinkPlan
-from noetl_worker.datasets.plan_scan import PlannedSource
+from noetl_storage.process.lazy_import import LazyModule
 from noetl_worker.datasets.problems import DatasetProblem
 from noetl_worker.domain import postgres_connection
 from noetl_worker.domain.failures import ToolFailure, build_error
@@ -29,6 +25,20 @@ from noetl_worker.keychain.credential_vault import CredentialVault
 from noetl_worker.tools.calls import dataset_places
 from noetl_worker.tools.calls.call import Call
 from noetl_worker.tools.calls.dataset_places import DatasetPlace, WebFiles
+
+if TYPE_CHECKING:
+    from noetl_storage.arrow import table_schema
+    from noetl_worker.datasets import batch_sink, file_sink, plan_scan, read_plan
+    from noetl_worker.datasets.address import DatasetAddress
+    from noetl_worker.datasets.batch_sink import SinkPlan
+    from noetl_worker.datasets.plan_scan import PlannedSource
+else:
+    # What names datasets waits until their libraries are loaded, by the tool or its caller.
+    table_schema = LazyModule("noetl_storage.arrow.table_schema")
+    batch_sink = LazyModule("noetl_worker.datasets.batch_sink")
+    file_sink = LazyModule("noetl_worker.datasets.file_sink")
+    plan_scan = LazyModule("noetl_worker.datasets.plan_scan")
+    read_plan = LazyModule("noetl_worker.datasets.read_plan")
 
 PlaceCheck = Callable[[DatasetPlace], None]
 
@@ -52,7 +62,7 @@ class CallDatasets:
         *,
         field: str,
         check_place: PlaceCheck | None = None,
-    ) -> PlannedSource:
+    ) -> "PlannedSource":
         """Find the files of a source and their columns; `field` names it in errors.
 
         Raises `ToolFailure`.
@@ -71,7 +81,7 @@ class CallDatasets:
             )
         except DatasetInvalid as problem:
             raise _build_invalid_failure(f"{field}: {problem}", call) from problem
-        except SchemaMismatch as problem:
+        except table_schema.SchemaMismatch as problem:
             error = build_error("schema", f"{field}: {problem}", source=call.kind)
             raise ToolFailure(error) from problem
         except DatasetProblem as problem:
@@ -79,7 +89,7 @@ class CallDatasets:
             raise ToolFailure(error) from problem
         if plan.guessed is not None:
             call.log.add_line(NOTICE, f'{field}: schema: "{plan.guessed}"')
-        return PlannedSource(plan=plan, account=place.account)
+        return plan_scan.PlannedSource(plan=plan, account=place.account)
 
     async def _open_source_place(
         self, source: DatasetSource, call: Call, field: str
@@ -95,7 +105,7 @@ class CallDatasets:
 
     async def open_source(
         self, fields: Mapping[str, Any], call: Call, *, field: str, check_place: PlaceCheck
-    ) -> tuple[DatasetSource, DatasetAddress]:
+    ) -> tuple[DatasetSource, "DatasetAddress"]:
         """Read what a source says, and where it is; nothing is looked for there.
 
         Raises `ToolFailure`.
@@ -117,7 +127,7 @@ class CallDatasets:
         *,
         field: str = "output",
         check_place: PlaceCheck | None = None,
-    ) -> SinkPlan:
+    ) -> "SinkPlan":
         """Describe the dataset that a call's rows go to; raises `ToolFailure`."""
         try:
             sink = datasets.parse_sink(fields)
@@ -130,7 +140,7 @@ class CallDatasets:
         )
         if check_place is not None:
             check_place(place)
-        return SinkPlan(
+        return batch_sink.SinkPlan(
             address=place.address,
             sink=structs.replace(sink, auth=None),
             identity=file_sink.build_commit_identity(call.idempotency_key),

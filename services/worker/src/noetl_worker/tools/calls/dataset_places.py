@@ -1,20 +1,25 @@
 """Opens what a call says of a dataset's place: a bucket by a credential, or files of a folder."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
 from noetl_contracts import codec
 from noetl_playbook.model import datasets
 from noetl_playbook.model.datasets import DatasetSink, DatasetSource
-from noetl_worker.datasets import address
-from noetl_worker.datasets.address import DatasetAddress
+from noetl_storage.process.lazy_import import LazyModule
 from noetl_worker.datasets.problems import DatasetProblem
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.keychain.credential_vault import CredentialVault
 from noetl_worker.spark.tables.store_access import StoreAddress
 from noetl_worker.tools.calls.call import Call
+
+if TYPE_CHECKING:
+    from noetl_worker.datasets import address
+    from noetl_worker.datasets.address import DatasetAddress
+else:
+    address = LazyModule("noetl_worker.datasets.address")
 
 _KINDS = {"s3": ("s3", "minio", "aws"), "gs": ("gcs_hmac",), "abfss": ("azure",)}
 _FIELDS = (
@@ -33,7 +38,7 @@ class WebFiles(Protocol):
 class DatasetPlace(Struct, frozen=True, kw_only=True):
     """An address, and what opens it: the account holds secrets and stays in this process."""
 
-    address: DatasetAddress
+    address: "DatasetAddress"
     account: Mapping[str, Any] | None = None
 
 
@@ -85,7 +90,7 @@ async def open_web_file(
 
 async def _open_folder(path: str, call: Call) -> DatasetPlace:
     """Bring the files of the execution, or of the organization, that a path names."""
-    dataset_address = DatasetAddress(scheme="file", path=path)
+    dataset_address = address.DatasetAddress(scheme="file", path=path)
     static = dataset_address.static_path
     if static == path.rstrip("/"):
         name = call.task_files.parse_name(static)
@@ -93,7 +98,7 @@ async def _open_folder(path: str, call: Call) -> DatasetPlace:
         return DatasetPlace(address=address.build_local_address(local, name.path))
     if not static:
         local = await call.task_files.fetch_folder()
-        folder = DatasetAddress(scheme="file", path=f"{local}/{path}", base=f"{local}/")
+        folder = address.DatasetAddress(scheme="file", path=f"{local}/{path}", base=f"{local}/")
         return DatasetPlace(address=folder)
     name = call.task_files.parse_name(static)
     local = await call.task_files.fetch_path(name)

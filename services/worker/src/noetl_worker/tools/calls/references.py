@@ -1,6 +1,6 @@
 """What a reference in a task's field means, and the value behind it."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -10,12 +10,17 @@ from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
 from noetl_playbook.templates import output_forms
 from noetl_playbook.views.result_view import view_loop, view_pipeline
 from noetl_playbook.views.results import LoopResult, PipelineResult
-from noetl_storage.arrow import row_tables
 from noetl_storage.ports.ledger_ports import Payloads
+from noetl_storage.process.lazy_import import LazyModule
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.domain.unit_identity import UnitScope
 from noetl_worker.payloads.tenant_payloads import PayloadCache, PayloadOwner, TenantPayloads
 from noetl_worker.tools.calls.call import is_organization_name
+
+if TYPE_CHECKING:
+    from noetl_storage.arrow import row_tables
+else:
+    row_tables = LazyModule("noetl_storage.arrow.row_tables")
 
 # Payloads that tasks name are read once and handed on; the lane remembers its own.
 _REMEMBERED_BYTES = 16 * 1024 * 1024

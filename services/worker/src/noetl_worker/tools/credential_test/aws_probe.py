@@ -2,14 +2,18 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
-
+from noetl_storage.process.lazy_import import LazyModule
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.keychain import aws_secrets
 from noetl_worker.keychain.credential_vault import Credential
+
+if TYPE_CHECKING:
+    import botocore.exceptions as botocore_errors
+else:
+    botocore_errors = LazyModule("botocore.exceptions")
 
 _REGION_DEFAULT = "us-east-1"
 _ENDPOINTS = {"gcs_hmac": "https://storage.googleapis.com"}
@@ -67,12 +71,12 @@ def _call_aws(
     """Ask, and say what the server or the way to it refuses; raises `ToolFailure`."""
     try:
         return ask()
-    except ClientError as problem:
+    except botocore_errors.ClientError as problem:
         code = str(problem.response.get("Error", {}).get("Code"))
         raise ToolFailure(_classify_code(code, bucket)) from problem
-    except (ParamValidationError, ValueError) as problem:
+    except (botocore_errors.ParamValidationError, ValueError) as problem:
         raise credential.build_unusable_failure(f"cannot be used: {problem}") from problem
-    except BotoCoreError as problem:
+    except botocore_errors.BotoCoreError as problem:
         # What it is about is the address; it repeats no secret.
         text = f"the server cannot be asked: {problem}: check endpoint and region"
         raise ToolFailure(build_error("connection", text, source="aws")) from problem

@@ -18,9 +18,9 @@ import msgspec
 from msgspec import Struct, structs
 
 from noetl_chassis import identity
+from noetl_storage.process.lazy_import import LazyModule
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.sql import queries
-from noetl_worker.tools.postgres import arrow_types
 from noetl_worker.tools.postgres.transactions import hold_transaction
 from noetl_worker.tools.postgres.value_forms import read_json
 from noetl_worker.tools.postgres.value_types import (
@@ -35,6 +35,10 @@ from noetl_worker.tools.postgres.value_types import (
 
 if TYPE_CHECKING:
     from asyncpg.prepared_stmt import PreparedStatement
+
+    from noetl_worker.tools.postgres import arrow_types
+else:
+    arrow_types = LazyModule("noetl_worker.tools.postgres.arrow_types")
 
 _QUERIES = queries.load_queries(__package__, "postgres_session")
 _PLANS_MAX = 64

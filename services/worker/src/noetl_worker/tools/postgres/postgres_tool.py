@@ -3,7 +3,7 @@
 import importlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import asyncpg
@@ -11,6 +11,7 @@ from msgspec import structs
 
 from noetl_contracts.errors import ErrorObject
 from noetl_storage.process.connection_peaks import ConnectionPeaks
+from noetl_storage.process.lazy_import import LazyModule
 from noetl_worker.domain.failures import (
     ToolFailure,
     build_error,
@@ -26,7 +27,6 @@ from noetl_worker.tools.calls.background_tasks import BackgroundTasks
 from noetl_worker.tools.calls.call import Call, Outcome
 from noetl_worker.tools.calls.call_datasets import CallDatasets
 from noetl_worker.tools.calls.references import ReferenceReader
-from noetl_worker.tools.postgres import query_output
 from noetl_worker.tools.postgres.group_commit import NO_ROWS, GroupCommit, can_share
 from noetl_worker.tools.postgres.postgres_pool import ConnectionPool, PoolLimits, build_busy_error
 from noetl_worker.tools.postgres.postgres_session import (
@@ -44,6 +44,11 @@ from noetl_worker.tools.postgres.task_fields import (
 )
 from noetl_worker.tools.postgres.value_types import UnfitValue
 from noetl_worker.tools.scripts.script_loader import ScriptLoader
+
+if TYPE_CHECKING:
+    from noetl_worker.tools.postgres import query_output
+else:
+    query_output = LazyModule("noetl_worker.tools.postgres.query_output")
 
 _POOLS_MAX = 64
 

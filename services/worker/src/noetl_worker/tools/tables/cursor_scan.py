@@ -2,15 +2,20 @@
 
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.compute
+from typing import TYPE_CHECKING, Any
 
 from noetl_contracts.commands import state_values
 from noetl_contracts.commands.state_values import StateType, StateValueError
+from noetl_storage.process.lazy_import import LazyModule
 from noetl_worker.domain.cursor_values import CursorReading, find_latest, join_readings
 from noetl_worker.domain.failures import ToolFailure, build_error
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+else:
+    pa = LazyModule("pyarrow")
+    pc = LazyModule("pyarrow.compute")
 
 _NANOSECONDS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _DAY_CHARACTERS = len("2024-01-31")
@@ -46,7 +51,7 @@ class CursorScan:
                 raise _build_missing(self.column, names)
         self._add_values((value for value in values if value is not None), len(rows))
 
-    def scan_batch(self, batch: pa.RecordBatch | pa.Table) -> None:
+    def scan_batch(self, batch: "pa.RecordBatch | pa.Table") -> None:
         """Look through the one column of a batch or a table."""
         if not batch.num_rows:
             return
@@ -106,14 +111,14 @@ def _list_maxima(column: Any) -> list[Any]:
         column = column.cast(kind.value_type)
         kind = column.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return [text for text in pa.compute.unique(column).to_pylist() if text is not None]
+        return [text for text in pc.unique(column).to_pylist() if text is not None]
     if column.null_count == len(column):
         return []
     if pa.types.is_timestamp(kind):
-        count = pa.compute.max(column.cast(pa.int64())).as_py()
+        count = pc.max(column.cast(pa.int64())).as_py()
         return [_spell_moment(count * _NANOSECONDS[kind.unit], has_offset=kind.tz is not None)]
     if pa.types.is_integer(kind) or pa.types.is_date(kind) or pa.types.is_decimal(kind):
-        return [_write_maximum(pa.compute.max(column).as_py())]
+        return [_write_maximum(pc.max(column).as_py())]
     # Anything else is refused by its value.
     return [column.drop_null()[0].as_py()]
 
