@@ -236,7 +236,9 @@ async def test_a_frame_says_until_when_its_retry_waits_and_that_it_is_paused() -
     past = datetime.now(UTC) - timedelta(hours=1)
     waiting = await ask_wait(world, await a_run(world, *begin, lost(retry_at=past)))
     assert "was due" in waiting["reason"]
-    paused = await a_run(world, *begin, lost(retry_at=soon), ExecutionPaused(request_id="p", reason="wait"))
+    paused = await a_run(
+        world, *begin, lost(retry_at=soon), ExecutionPaused(request_id="p", reason="wait")
+    )
     waiting = await ask_wait(world, paused)
     assert waiting["kind"] == "paused"
     assert f"noetl resume {paused}" in waiting["reason"]
