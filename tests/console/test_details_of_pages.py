@@ -4,6 +4,7 @@ import json
 
 from playwright.sync_api import expect
 from tests.console.conftest import OpenPage, a_playbook, is_over
+from tests.console.test_jobs_in_the_console import keep_pictures
 from tests.support.asking import http
 from tests.support.polling import PATIENCE_S
 from tests.support.servers import wait_until
@@ -43,6 +44,7 @@ def test_a_result_says_where_it_lies_and_its_arrow_schema(
     columns = page.get_by_role("region", name="Arrow schema").locator("tbody tr")
     expect(columns).to_have_count(2)
     expect(columns.nth(1)).to_contain_text("double")
+    keep_pictures(page, "schema")
 
 
 def test_schedules_show_the_times_to_come_and_those_that_were_missed(
@@ -60,6 +62,7 @@ def test_schedules_show_the_times_to_come_and_those_that_were_missed(
         "**/api/schedules", lambda route: route.fulfill(status=200, body=json.dumps(late))
     )
     expect(watched.open("schedules").get_by_text("missed 1 or more")).to_be_visible()
+    keep_pictures(watched.page, "missed")
     assert http.delete(f"{api}/api/schedules/hourly").is_success
 
 
@@ -75,6 +78,7 @@ def test_audit_records_are_filtered_and_the_filters_are_in_the_address(
     expect(page.get_by_text("schedule.written")).to_have_count(0)
     expect(page.get_by_text("schedule.removed").first).to_be_visible()
     assert "what=schedule.removed" in page.url
+    keep_pictures(page, "audit-filters")
     page.get_by_label("Outcome").select_option("refused")
     expect(page.get_by_text("No record is of this kind.")).to_be_visible()
     page.get_by_label("Outcome").select_option("")
