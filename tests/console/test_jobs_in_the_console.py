@@ -4,7 +4,7 @@ import re
 from functools import partial
 from pathlib import Path
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 from tests.console.conftest import (
     HOSTILE,
     OpenPage,
@@ -232,6 +232,14 @@ def test_a_playbook_is_written_checked_and_run_as_a_draft(open_page: OpenPage) -
     expect(page.get_by_role("button", name="Register")).to_be_enabled()
 
 
+def tell_that_it_waits(route: Route) -> None:
+    """Answer as the planner does, of a frame that would wait for its next try."""
+    answer = route.fetch()
+    reason = "its next try is due"
+    waiting = {"kind": "retry", "reason": reason, "since": None, "until": "2026-01-01T00:00:00Z"}
+    route.fulfill(response=answer, json={**answer.json(), "waiting": waiting})
+
+
 def test_the_frames_of_a_part_of_a_strip_are_shown_by_keyboard_and_by_mouse(
     open_page: OpenPage, stack: Stack
 ) -> None:
@@ -260,6 +268,11 @@ def test_the_frames_of_a_part_of_a_strip_are_shown_by_keyboard_and_by_mouse(
     keep_pictures(page, "frames")
     frames.get_by_role("button", name="Output").click()
     expect(frames).to_contain_text("What the frame gave: 2 rows")
+    page.route(re.compile(r"/frames/\d+$"), tell_that_it_waits)
+    for _ in ("close", "open"):
+        row.first.get_by_role("button").first.click()
+    expect(frames).to_contain_text("Waits: its next try is due, at ")
+    keep_pictures(page, "frame-wait")
     strip.focus()
     page.keyboard.press("Escape")
     expect(frames).to_have_count(0)

@@ -76,6 +76,7 @@ from noetl_storage.memory.triggers import (
     MemoryWebhooks,
 )
 from noetl_storage.payloads.memory import MemoryPayloads
+from noetl_storage.ports.payload_ports import PayloadTier
 
 SHARD_COUNT = 16
 SECRET_KEY = base64.b64encode(bytes(range(32))).decode()
@@ -218,6 +219,7 @@ class ApiWorld:
             "dead_letter_log": MemoryDeadLetterLog(self.store),
             "states": MemoryStates(self.store),
             "payloads": self.payloads,
+            "store_tier": PayloadTier.MEMORY,
             "hints": self.hints,
             "worker_presence": WorkerPresence(clock),
             "store_waits": StoreWaits(clock),

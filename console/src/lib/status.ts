@@ -29,6 +29,7 @@ const LOOKS: Record<string, Look> = {
   silent: { tone: "idle", shape: "ring", name: "nobody asks now" },
   unserved: { tone: "failed", shape: "cross", name: "nobody reads" },
   safe: { tone: "done", shape: "tick", name: "as it must be" },
+  risked: { tone: "waiting", shape: "bars", name: "as it must be, with a risk" },
   unsafe: { tone: "failed", shape: "cross", name: "not safe" },
   met: { tone: "done", shape: "tick", name: "holds" },
   broken: { tone: "failed", shape: "cross", name: "broken" },

@@ -233,11 +233,16 @@ async def test_records_are_found_by_who_what_when_and_outcome(stores: Stores) ->
     assert await find_versions(what="role") == [1]
     assert await find_versions(what="key.created") == [4]
     assert await find_versions(since=NOON + timedelta(minutes=1)) == [4]
+    assert await find_versions(until=NOON + timedelta(hours=1), who="bob") == [3]
     assert await find_versions(outcome=Outcome.REFUSED) == [3]
     latest = await stores.administration.list_latest_records(
         RecordFilter(who="bob"), **SCOPE, records_max=1
     )
     assert [record.version for record in latest] == [4]
+    latest = await stores.administration.list_latest_records(
+        RecordFilter(until=NOON + timedelta(minutes=1)), **SCOPE, records_max=2
+    )
+    assert [record.version for record in latest] == [2, 3]
 
 
 async def test_organizations_have_streams_of_their_own(stores: Stores) -> None:

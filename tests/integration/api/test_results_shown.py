@@ -12,6 +12,8 @@ from tests.support.running_api import Noetl, RunningApi
 from tests.support.storage import an_execution
 
 from noetl_cli.planner import step_result
+from noetl_cli.planner.step_result import StepResult
+from noetl_cli.terminal import result_text
 from noetl_contracts.events.step_events import CallDone
 from noetl_contracts.ids import CommandId, RunId
 from noetl_contracts.payloads import ResultEnvelope
@@ -179,6 +181,7 @@ def test_a_planner_is_asked_for_the_last_result_or_a_named_one(
     last = noetl("result", execution_id)
     assert last.code == 0, last
     assert "step 'a/b'" in last.out
+    assert "It lies in: ledger" in last.err
     # Windows are laid behind each other.
     monkeypatch.setattr(step_result, "WINDOW_ROWS", 3)
     named = noetl("result", execution_id, "start", "--output", "json")
@@ -188,6 +191,19 @@ def test_a_planner_is_asked_for_the_last_result_or_a_named_one(
     assert saved.code == 0
     assert file.read_text().split() == ["n", *map(str, range(7))]
     assert noetl("result", execution_id, "no such step").code == 2
+
+
+def test_the_arrow_schema_of_a_result_is_said_in_one_line() -> None:
+    columns = [
+        {"name": "id\x1b", "type": "int64", "nullable": False},
+        {"name": "amount", "type": "double", "nullable": True},
+    ]
+    schema = {"columns": columns, "total": 14}
+    result = StepResult(step="s", data=[], error=None, total=0, tier="disk", schema=schema)
+    line = result_text.format_place(result)
+    assert line.startswith("It lies in: disk, as Arrow: id")
+    assert line.endswith("int64 not null, amount double, and 12 more")
+    assert "\x1b" not in line
 
 
 def test_a_result_that_is_not_there_is_refused(noetl: Noetl) -> None:

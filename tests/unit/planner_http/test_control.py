@@ -1,15 +1,19 @@
 """Wishes about running executions, their `ctx`, and their results, over HTTP."""
 
+from base64 import b64encode
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
+import pyarrow as pa
 import pytest
 from litestar import Litestar
 from litestar.testing import AsyncTestClient
+from msgspec import structs
 from tests.support.api import ApiWorld, beginning, ending
 from tests.support.storage import ORGANIZATION, TENANT, an_execution
 
-from noetl_contracts import codec
+from noetl_contracts import codec, spread_table
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import Event
 from noetl_contracts.events.execution_events import (
@@ -20,13 +24,21 @@ from noetl_contracts.events.execution_events import (
 )
 from noetl_contracts.events.step_events import CallDone, CallError, StepEnter, StepExit
 from noetl_contracts.ids import CommandId, ExecutionId, RunId
-from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+from noetl_contracts.payloads import (
+    ARROW_MEDIA_TYPE,
+    PayloadRef,
+    ResultEnvelope,
+    SharedHint,
+)
 from noetl_contracts.requests import facts
+from noetl_contracts.spread_table import SPREAD_MEDIA_TYPE, SpreadTable
 from noetl_contracts.status import RunStatus
 from noetl_planner.api.app import create_app
 from noetl_planner.domain.decision.draft import Limits
 from noetl_playbook.views import ctx_references, result_envelope
 from noetl_playbook.views.results import PipelineResult, TaskResult
+from noetl_storage.arrow import encoding
+from noetl_storage.payloads.factory import find_store_tier
 
 Api = AsyncTestClient[Litestar]
 ROWS = [{"i": index} for index in range(10)]
@@ -252,6 +264,141 @@ async def test_results_are_read_by_step_and_row_sets_by_windows(api: Api, world:
     stats = (await api.get(f"/api/result/{known}/stats")).json()
     assert (stats["results"], stats["stored"], stats["inline"]) == (1, 1, 0)
     assert (await api.get(f"/api/result/{known}/no")).status_code == 404
+
+
+async def store_arrow(world: ApiWorld, *, compression: Any = None, **fields: Any) -> PayloadRef:
+    raw = {"rows": ROWS, "row_count": 10, "columns": ["i"], "types": ["int32"]}
+    data = encoding.encode_table(codec.to_builtins(of(raw)), ("tasks", "t", "raw"), format_="arrow")
+    assert data is not None
+    given = {"schema_digest": encoding.find_schema_digest(data), **fields}
+    return await world.payloads.put_payload(
+        data if compression is None else encoding.compress_bytes(data, compression),
+        tenant_id=TENANT,
+        organization_id=ORGANIZATION,
+        media_type=ARROW_MEDIA_TYPE,
+        **given,
+    )
+
+
+async def show_stored(api: Api, world: ApiWorld, reference: PayloadRef) -> Any:
+    """Return the view of a stored result, after the list has told the same of it."""
+    context = {"shape": result_envelope.PIPELINE, "fields": {}}
+    result = ResultEnvelope(status="ok", reference=reference, context=context)
+    known = await running(world, ended_well(result), left("11"))
+    shown = (await api.get(f"/api/result/{known}/start")).json()
+    listed = await api.get(f"/api/result/{known}/list", params={"schema_of": "start"})
+    (outline,) = listed.json()["results"]
+    for field in ("tier", "media_type", "schema"):
+        assert outline[field] == shown[field]
+    (plain,) = (await api.get(f"/api/result/{known}/list")).json()["results"]
+    assert (plain["tier"], plain["schema"]) == (shown["tier"], None)
+    return shown
+
+
+@pytest.mark.parametrize("compression", [None, "gzip", "zstd"])
+async def test_the_schema_of_an_arrow_payload_is_told(
+    api: Api, world: ApiWorld, compression: str | None
+) -> None:
+    reference = await store_arrow(world, compression=compression)
+    shown = await show_stored(api, world, reference)
+    assert (shown["tier"], shown["media_type"]) == ("memory", ARROW_MEDIA_TYPE)
+    column = {"name": "i", "type": "int32", "nullable": True}
+    assert shown["schema"] == {"columns": [column], "total": 1}
+
+
+@pytest.mark.parametrize(
+    ("url", "tier"),
+    [
+        ("file:///var/noetl", "disk"),
+        ("s3://bucket?region=eu", "object store"),
+        ("gs://bucket", "object store"),
+        ("azure://container?account=a", "object store"),
+        ("memory://", "memory"),
+    ],
+)
+def test_the_address_of_a_store_says_what_kind_of_place_it_is(url: str, tier: str) -> None:
+    assert find_store_tier(url) == tier
+
+
+@pytest.mark.parametrize("digest", [None, "0" * 64])
+async def test_a_schema_that_nothing_vouches_for_is_not_told(
+    api: Api, world: ApiWorld, digest: str | None
+) -> None:
+    reference = await store_arrow(world, schema_digest=digest)
+    shown = await show_stored(api, world, reference)
+    assert shown["schema"] is None
+    assert shown["data"]["rows"] == ROWS
+
+
+async def test_a_result_too_large_for_an_answer_still_has_its_schema(
+    api: Api, world: ApiWorld
+) -> None:
+    schema = pa.schema([pa.field("n", pa.int64(), nullable=False)])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        writer.write_table(pa.table({"n": range(3_000_000)}, schema=schema))
+    reference = await world.payloads.put_payload(
+        sink.getvalue().to_pybytes(),
+        tenant_id=TENANT,
+        organization_id=ORGANIZATION,
+        media_type=ARROW_MEDIA_TYPE,
+        schema_digest=encoding.digest_schema(schema),
+    )
+    result = ResultEnvelope(status="ok", reference=reference)
+    known = await running(world, ended_well(result), left("11"))
+    assert (await api.get(f"/api/result/{known}/start")).json()["code"] == "payload_too_large"
+    listed = await api.get(f"/api/result/{known}/list", params={"schema_of": "start"})
+    (outline,) = listed.json()["results"]
+    assert outline["schema"]["columns"] == [{"name": "n", "type": "int64", "nullable": False}]
+
+
+async def test_a_table_in_many_objects_has_the_schema_of_its_manifest(
+    api: Api, world: ApiWorld
+) -> None:
+    spread = SpreadTable(
+        row_count=0,
+        payload_bytes=0,
+        schema=b64encode(pa.schema({"n": pa.float64()}).serialize().to_pybytes()).decode(),
+        columns=["n"],
+        parts=[],
+    )
+    kept = codec.to_builtins(of({"rows": spread_table.build_marker(spread), "columns": ["n"]}))
+    reference = structs.replace(await stored(world, kept), media_type=SPREAD_MEDIA_TYPE)
+    shown = await show_stored(api, world, reference)
+    assert shown["data"]["rows"] == []
+    assert shown["schema"]["columns"] == [{"name": "n", "type": "double", "nullable": True}]
+
+
+async def test_a_payload_that_is_gone_has_no_schema_and_its_list_is_shown(
+    api: Api, world: ApiWorld
+) -> None:
+    reference = await store_arrow(world)
+    await world.payloads.delete_payload(reference)
+    result = ResultEnvelope(status="ok", reference=reference)
+    known = await running(world, ended_well(result), left("11"))
+    listed = await api.get(f"/api/result/{known}/list", params={"schema_of": "start"})
+    (outline,) = listed.json()["results"]
+    assert (outline["tier"], outline["schema"]) == ("memory", None)
+
+
+async def test_results_say_whether_they_lie_in_the_ledger_or_in_shared_memory(
+    api: Api, world: ApiWorld
+) -> None:
+    context = result_envelope.build_inline_context(of({"n": 1}))
+    known = await running(world, ended_well(ResultEnvelope(status="ok", context=context)))
+    shown = (await api.get(f"/api/result/{known}/start")).json()
+    assert (shown["tier"], shown["media_type"], shown["schema"]) == ("ledger", None, None)
+    hint = SharedHint(
+        node_id="n",
+        shm_name="s",
+        schema_digest="0" * 64,
+        valid_until=datetime.max.replace(tzinfo=UTC),
+    )
+    mapped = structs.replace(await store_arrow(world), shared=hint)
+    assert (await show_stored(api, world, mapped))["tier"] == "shared memory"
+    past = structs.replace(hint, valid_until=datetime(2026, 1, 1, tzinfo=UTC))
+    unmapped = structs.replace(mapped, shared=past)
+    assert (await show_stored(api, world, unmapped))["tier"] == "memory"
 
 
 async def test_a_result_that_is_none_is_said_to_be_none(api: Api, world: ApiWorld) -> None:

@@ -1,9 +1,11 @@
 """What the API tells of one frame: who held it, how each attempt ended, and its rows."""
 
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.support import storage
 from tests.support.api import ApiWorld, beginning
 from tests.support.identities import OWNER, make_caller, make_guarded_app, open_client
@@ -12,6 +14,7 @@ from tests.support.storage import an_execution
 from noetl_contracts import codec, ids
 from noetl_contracts.commands.loop_collections import CollectionCut, CollectionForm
 from noetl_contracts.events import Event
+from noetl_contracts.events.execution_events import ExecutionPaused
 from noetl_contracts.events.frame_events import (
     FrameAbandoned,
     FrameCommitted,
@@ -211,3 +214,72 @@ async def test_a_frame_that_is_not_there_is_refused(frame: str, status: HTTPStat
     async with open_client(make_guarded_app(world), OWNER) as client:
         answer = await client.get(f"/api/executions/{execution}/frames/{frame}")
     assert answer.status_code == status
+
+
+async def ask_wait(world: ApiWorld, execution: str) -> Any:
+    return (await ask(world, execution)).json()["waiting"]
+
+
+def lost(*, retry_at: datetime | None) -> FrameAbandoned:
+    return structs.replace(abandoned(), retry_at=retry_at)
+
+
+async def test_a_frame_says_until_when_its_retry_waits_and_that_it_is_paused() -> None:
+    world = ApiWorld()
+    ref = await store(world, list("abcdef"))
+    begin = [*opened(collection_ref=ref), dispatched(1, ref), begun(1, LOST)]
+    soon = datetime.now(UTC) + timedelta(hours=1)
+    waiting = await ask_wait(world, await a_run(world, *begin, lost(retry_at=soon)))
+    assert waiting["kind"] == "retry"
+    assert datetime.fromisoformat(waiting["until"]) == soon
+    assert "lease expired" in waiting["reason"]
+    past = datetime.now(UTC) - timedelta(hours=1)
+    waiting = await ask_wait(world, await a_run(world, *begin, lost(retry_at=past)))
+    assert "was due" in waiting["reason"]
+    paused = await a_run(
+        world, *begin, lost(retry_at=soon), ExecutionPaused(request_id="p", reason="wait")
+    )
+    waiting = await ask_wait(world, paused)
+    assert waiting["kind"] == "paused"
+    assert f"noetl resume {paused}" in waiting["reason"]
+
+
+async def test_a_frame_says_that_nothing_tells_why_it_waits_and_one_that_ended_waits_not() -> None:
+    world = ApiWorld()
+    ref = await store(world, list("abcdef"))
+    begin = [*opened(collection_ref=ref), dispatched(1, ref)]
+    waiting = await ask_wait(world, await a_run(world, *begin))
+    assert (waiting["kind"], waiting["since"]) == ("not known", None)
+    done = structs.replace(committed([1, 2, 3]), attempt=1)
+    assert await ask_wait(world, await a_run(world, *begin, begun(1, LATER), done)) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "says"),
+    [
+        ("ISSUED", "no worker", "no worker serves pool 'big'"),
+        ("PARKED", "task", "for a message"),
+        ("RUNNING", "lease", "worker w-9 holds it"),
+        ("COMPLETED", "not known", "not known"),
+    ],
+)
+async def test_a_frame_waits_for_what_its_command_waits_for(
+    status: str, kind: str, says: str
+) -> None:
+    world = ApiWorld()
+    ref = await store(world, list("abcdef"))
+    execution = await a_run(world, *opened(collection_ref=ref), dispatched(1, ref))
+    command_id = str(ids.derive_command_id(RUN, "frame-1-0"))
+    row = {
+        "execution_id": execution,
+        "command_id": command_id,
+        "status": status,
+        "pool": "big",
+        "lane": "io",
+        "worker_id": "w-9",
+        "heard_at": datetime.now(UTC),
+    }
+    world.store.row_by_key_by_surface.setdefault("command", {})[execution, command_id] = row
+    waiting = await ask_wait(world, execution)
+    assert waiting["kind"] == kind
+    assert says in waiting["reason"]

@@ -1,5 +1,6 @@
 """Schedules over HTTP: kept, refused, paused, run by hand."""
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -7,8 +8,10 @@ from litestar import Litestar
 from litestar.testing import AsyncTestClient
 from tests.support.api import PLAYBOOK, ApiWorld
 
+from noetl_chassis.clock import SystemClock
 from noetl_contracts.requests import facts
 from noetl_contracts.requests.facts import ExecutionRequested
+from noetl_planner.api.app import create_app
 
 Api = AsyncTestClient[Litestar]
 DAILY: dict[str, Any] = {
@@ -37,6 +40,38 @@ async def test_a_schedule_is_kept_and_shows_the_times_to_come(hello: Api) -> Non
     assert {moment[13:19] for moment in shown["next"]} == {":30:00"}
     listed = (await hello.get("/api/schedules")).json()["schedules"]
     assert [item["name"] for item in listed] == ["daily"]
+    assert [(item["next"], item["missed"]) for item in listed] == [(shown["next"], [])]
+
+
+class AheadClock(SystemClock):
+    """A clock that is ahead of what schedules were put at."""
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(days=3, minutes=2)
+
+
+async def test_times_that_passed_without_a_firing_are_told_by_the_servers_clock(
+    hello: Api, world: ApiWorld
+) -> None:
+    hourly = {"path": "demo/hello", "cron": "0 * * * *"}
+    daily = {**hourly, "cron": "30 6 * * *"}
+    for name, body in {"hourly": hourly, "daily": daily, "paused": hourly}.items():
+        assert (await hello.put(f"/api/schedules/{name}", json=body)).is_success
+    await hello.post("/api/schedules/paused/pause")
+    app = create_app(world.services(clock=AheadClock()))
+    async with AsyncTestClient(app) as later:
+        answer = (await later.get("/api/schedules")).json()
+        shown = (await later.get("/api/schedules/hourly")).json()
+    by_name = {item["name"]: item for item in answer["schedules"]}
+    read_at = datetime.fromisoformat(answer["read_at"])
+    of_hours, of_days = by_name["hourly"], by_name["daily"]
+    assert of_hours["missed"][0] == of_hours["next_at"]
+    assert (len(of_hours["missed"]), of_hours["has_more_missed"]) == (5, True)
+    assert (len(of_days["missed"]), of_days["has_more_missed"]) == (3, False)
+    assert (by_name["paused"]["missed"], by_name["paused"]["next"]) == ([], [])
+    assert all(datetime.fromisoformat(time) < read_at for time in of_days["missed"])
+    assert all(datetime.fromisoformat(time) > read_at for time in of_hours["next"])
+    assert (shown["missed"], shown["has_more_missed"]) == (of_hours["missed"], True)
 
 
 async def test_posting_a_name_that_is_taken_is_a_conflict(hello: Api) -> None:

@@ -140,6 +140,7 @@ async def test_what_the_broker_may_lose_is_told(
     kept, interval = shown["broker_settings"]
     assert (kept["name"], kept["found"], kept["is_well"]) == ("nats storage", "file", True)
     assert (interval["name"], interval["is_well"]) == ("nats sync_interval", is_well)
+    assert interval["at_risk_s"] == (interval_s or 0)
     assert words in (interval["meaning"] if is_well else interval["way_out"])
 
 

@@ -30,12 +30,17 @@ class ResultSource(Protocol):
 
 
 class StepResult(Struct, frozen=True, kw_only=True):
-    """A result, or its first rows: `total` counts all of them, None where it has no rows."""
+    """A result, or its first rows: `total` counts all of them, None where it has no rows.
+
+    `tier` is where it lies, as the API tells; `schema` is that of a payload in Arrow.
+    """
 
     step: str
     data: Any
     error: Any
     total: int | None
+    tier: str | None = None
+    schema: dict[str, Any] | None = None
 
 
 class PlannerResults:
@@ -113,5 +118,11 @@ def find_result_rows(data: Any) -> list[Any] | None:
 
 def _build_result(window: dict[str, Any]) -> StepResult:
     return StepResult(
-        step=window["step"], data=window["data"], error=window["error"], total=window["total"]
+        step=window["step"],
+        data=window["data"],
+        error=window["error"],
+        total=window["total"],
+        # An older planner does not tell them.
+        tier=window.get("tier"),
+        schema=window.get("schema"),
     )

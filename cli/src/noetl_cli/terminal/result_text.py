@@ -121,6 +121,20 @@ def print_result(result: StepResult, *, whole: str) -> None:
         terminal_output.print_note(f"{'; '.join(cuts)}. All of it: {whole}")
 
 
+def format_place(result: StepResult) -> str:
+    """Say where a result lies, and which columns its Arrow schema has."""
+    place = f"It lies in: {terminal_output.flatten_text(result.tier or '')}"
+    if result.schema is None:
+        return place
+    columns = [
+        f"{column['name']} {column['type']}{'' if column['nullable'] else ' not null'}"
+        for column in result.schema["columns"][:COLUMNS_SHOWN_MAX]
+    ]
+    more = result.schema["total"] - len(columns)
+    schema = f"{', '.join(columns)}{f', and {more:,} more' if more else ''}"
+    return f"{place}, as Arrow: {terminal_output.flatten_text(schema)}"
+
+
 def _print_table(console: Console, result: StepResult, rows: list[dict[str, Any]]) -> list[str]:
     column_names = list_column_names(result.data)
     names = column_names or list(dict.fromkeys(name for row in rows for name in row))

@@ -81,7 +81,7 @@ from noetl_planner.shards.store_waits import StoreWaits
 from noetl_planner.shards.worker_presence import WorkerPresence
 from noetl_playbook.templates import render_limits
 from noetl_storage.payloads import master_keys
-from noetl_storage.payloads.factory import open_payloads
+from noetl_storage.payloads.factory import find_store_tier, open_payloads
 from noetl_storage.payloads.payload_store import PayloadStore
 from noetl_storage.ports.durability_ports import DurabilitySettings
 from noetl_storage.ports.history_ports import (
@@ -340,6 +340,7 @@ def build_api_services(
             ),
         ),
         payloads=adapters.payloads,
+        store_tier=find_store_tier(config.payload_url),
         clock=adapters.clock,
         mint=adapters.snowflake.next_id,
         list_problems=process.health.list_problems,

@@ -94,15 +94,23 @@ def result(
         source = PlannerResults(planner, execution_id)
         named = step_result.choose_step(source, execution_id, step)
         whole = f"noetl result {execution_id} {named!r} --output json"
-        show_result(source, named, output=output or ResultForm.TABLE, save=save, whole=whole)
+        form = output or ResultForm.TABLE
+        show_result(source, named, output=form, save=save, whole=whole, has_place=True)
 
 
 def show_result(
-    source: ResultSource, step: str, *, output: ResultForm, save: Path | None, whole: str
+    source: ResultSource,
+    step: str,
+    *,
+    output: ResultForm,
+    save: Path | None,
+    whole: str,
+    has_place: bool = False,
 ) -> None:
     """Print a step's result and write it as asked; raises `CliError`.
 
-    `whole` is the command that prints what a table cuts.
+    `whole` is the command that prints what a table cuts. With `has_place` a table is followed by
+    where the result lies, and its Arrow schema.
     """
     match output:
         case ResultForm.TABLE:
@@ -111,6 +119,8 @@ def show_result(
                     source, step, rows_max=result_text.ROWS_SHOWN_MAX
                 )
             result_text.print_result(head, whole=whole)
+            if has_place and head.tier is not None:
+                terminal_output.print_note(result_text.format_place(head))
         case ResultForm.JSON:
             terminal_output.print_json(step_result.read_whole_result(source, step).data)
         case ResultForm.NONE:

@@ -102,6 +102,11 @@ def show_schedule(
         answer = planner.get(_build_schedule_address(name), count=count)
     _print_schedule(answer, as_json=as_json)
     if not as_json:
+        # A planner of the release before does not say.
+        for moment in answer.get("missed", []):
+            terminal_output.print_line(f"  {_format_moment(moment)} UTC missed")
+        if answer.get("has_more_missed"):
+            terminal_output.print_line("  ... and later ones were missed")
         for moment in answer["next"]:
             terminal_output.print_line(f"  {_format_moment(moment)} UTC")
 

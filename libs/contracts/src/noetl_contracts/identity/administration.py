@@ -53,12 +53,14 @@ class RecordFilter(Struct, frozen=True, kw_only=True):
     """Which records are wanted: all where nothing is said.
 
     `who` is the id, the name or the key prefix of an actor, or of who caused it first; `what` is an
-    action, or the beginning of one before a point, such as `credential`.
+    action, or the beginning of one before a point, such as `credential`. Records of `since` are
+    wanted, those of `until` are not.
     """
 
     who: str | None = None
     what: str | None = None
     since: datetime | None = None
+    until: datetime | None = None
     outcome: Outcome | None = None
 
     def accepts_record(self, record: AdministrationRecord) -> bool:
@@ -67,6 +69,7 @@ class RecordFilter(Struct, frozen=True, kw_only=True):
             (self.who is None or self.who in list_actor_names(record.actor))
             and (self.what is None or is_action_of(record.action, self.what))
             and (self.since is None or record.event_time >= self.since)
+            and (self.until is None or record.event_time < self.until)
             and (self.outcome is None or record.outcome == self.outcome)
         )
 

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from itertools import islice, takewhile
 from typing import Any
 
 import msgspec
@@ -98,6 +99,19 @@ def find_due_firings(schedule: Schedule, now: datetime) -> DueFirings:
         passed=len(owed) - len(fire) + int(is_cut),
         next_at=find_next_time(schedule, now),
     )
+
+
+def list_missed_times(schedule: Schedule, now: datetime, *, times_max: int) -> list[datetime]:
+    """Return the first due times that passed and were neither fired nor passed over.
+
+    A paused schedule misses none. Times that were passed over by a rule are not kept anywhere.
+    """
+    late_at = now - timedelta(seconds=ON_TIME_S)
+    if not schedule.is_enabled or schedule.next_at is None or schedule.next_at >= late_at:
+        return []
+    before_first = schedule.next_at - timedelta(seconds=1)
+    times = cron.iterate_due_times(schedule.cron, schedule.timezone, before_first)
+    return list(islice(takewhile(lambda time: time < late_at, times), times_max))
 
 
 def find_next_time(schedule: Schedule, moment: datetime) -> datetime | None:

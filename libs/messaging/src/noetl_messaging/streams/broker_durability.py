@@ -38,7 +38,8 @@ class BrokerSettings(Struct, frozen=True, kw_only=True):
 class BrokerFinding(Struct, frozen=True, kw_only=True):
     """A setting as the broker has it: `is_kept` is None where it is not known.
 
-    `meaning` says what it costs or risks, `way_out` what to set.
+    `meaning` says what it costs or risks, `way_out` what to set. `at_risk_s` is of how many last
+    seconds a failure of power may lose acknowledged messages.
     """
 
     name: str
@@ -46,6 +47,7 @@ class BrokerFinding(Struct, frozen=True, kw_only=True):
     is_kept: bool | None
     meaning: str = ""
     way_out: str = ""
+    at_risk_s: float = 0.0
 
 
 class BrokerDurability(Protocol):
@@ -97,5 +99,6 @@ def judge_interval(seconds: float | None) -> BrokerFinding:
         value=f"{seconds:g} s",
         is_kept=is_kept,
         meaning=risk,
+        at_risk_s=seconds,
         way_out="" if is_kept else f"{risk} Set sync_interval to 1s, or to always.",
     )

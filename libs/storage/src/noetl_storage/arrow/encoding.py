@@ -14,7 +14,7 @@ from noetl_contracts import codec
 from noetl_contracts.payloads import ARROW_MEDIA_TYPE, JSON_MEDIA_TYPE
 from noetl_storage.arrow import arrow_values, json_columns, table_schema
 from noetl_storage.arrow.table_schema import Kinds, SchemaMismatch
-from noetl_storage.size_limits import bounded_tables, row_size
+from noetl_storage.size_limits import bounded_tables, ipc_messages, row_size
 from noetl_storage.size_limits.bounded_tables import (
     ARROW,
     PACKINGS,
@@ -46,6 +46,8 @@ _KEYS_MARK, _PATH_MARK, _SHAPE_MARK, _JSON_MARK = (
 # Of a column that is stored as another type than its own.
 _TYPE = b"noetl.type"
 _INTEGERS = range(-(2**63), 2**63)
+# Before an Arrow message stand its mark and the length of its description.
+_MESSAGE_START_BYTES = 8
 
 
 def compress_bytes(data: bytes, compression: Compression) -> bytes:
@@ -224,6 +226,58 @@ def find_schema_digest(data: bytes) -> str | None:
     if not data.startswith((PARQUET, ARROW)):
         return None
     return digest_schema(bounded_tables.open_table(data, bytes_max=DECODED_BYTES_MAX).schema)
+
+
+def find_schema(head: bytes) -> Any | None:
+    """Return the schema that an Arrow stream begins with; None while `head` lacks a part of it.
+
+    The stream may be compressed. Raises `PayloadUnreadable` for what is no Arrow stream, and
+    `PayloadTooLarge`.
+    """
+    start = _expand_head(head, _MESSAGE_START_BYTES)
+    if start is None:
+        return None
+    length = int.from_bytes(start[len(ARROW) :], "little", signed=True)
+    if not start.startswith(ARROW) or length <= 0:
+        raise PayloadUnreadable("a payload does not begin with the schema of an Arrow stream")
+    if length > ipc_messages.DESCRIBED_BYTES_MIN:
+        bound = ipc_messages.DESCRIBED_BYTES_MIN
+        raise build_too_large_error("the schema of a table", length, bound)
+    message = _expand_head(head, _MESSAGE_START_BYTES + length)
+    if message is None:
+        return None
+    with refuse_broken_bytes():
+        ipc_messages.check_schema_size(message, bytes_max=ipc_messages.DESCRIBED_BYTES_MIN)
+        return pa.ipc.read_schema(pa.BufferReader(message))
+
+
+def _expand_head(head: bytes, count_bytes: int) -> bytes | None:
+    """Return the first bytes of a payload, uncompressed; None where `head` has too few."""
+    for magic, compression in PACKINGS:
+        if head.startswith(magic):
+            try:
+                with pa.CompressedInputStream(pa.BufferReader(head), compression) as stream:
+                    head = stream.read(count_bytes)
+            except OSError:
+                # The stream ends within its head.
+                return None
+            break
+    return head[:count_bytes] if len(head) >= count_bytes else None
+
+
+def describe_columns(schema: Any) -> list[tuple[str, str, bool]]:
+    """Return name, type and nullability of the columns of a stored table.
+
+    A column that is stored as another type is described by its own; what has none is `json`.
+    """
+    return [(field.name, _describe_type(field), field.nullable) for field in schema]
+
+
+def _describe_type(field: Any) -> str:
+    about = field.metadata or {}
+    if _TYPE in about:
+        return str(about[_TYPE].decode())
+    return "json" if _JSON_MARK in about else table_schema.format_arrow_type(field.type)
 
 
 def has_plain_rows(schema: Any) -> bool:

@@ -16,7 +16,7 @@ from noetl_storage.payloads.objects import Objects
 from noetl_storage.payloads.payload_store import PayloadStore
 from noetl_storage.payloads.thread_runner import ThreadRunner
 from noetl_storage.ports.errors import StorageMisconfigured
-from noetl_storage.ports.payload_ports import ObjectSeals
+from noetl_storage.ports.payload_ports import ObjectSeals, PayloadTier
 
 _FORMS = (
     "file:///absolute/path, s3://bucket?endpoint=<url>&region=<name>, gs://bucket, "
@@ -69,6 +69,17 @@ async def open_payloads(
                 raise StorageMisconfigured(f"{url!r:.200} is no payload store: use {_FORMS}")
     finally:
         await threads.close()
+
+
+def find_store_tier(url: str) -> PayloadTier:
+    """Tell what kind of place an address of a store names; `open_payloads` refuses bad ones."""
+    match urlsplit(url).scheme:
+        case "memory":
+            return PayloadTier.MEMORY
+        case "file":
+            return PayloadTier.DISK
+        case _:
+            return PayloadTier.OBJECT_STORE
 
 
 def _open_remote(

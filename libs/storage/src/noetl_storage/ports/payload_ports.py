@@ -179,6 +179,19 @@ class TierName(StrEnum):
     STORE = "store"
 
 
+class PayloadTier(StrEnum):
+    """Where the content of a result lies, as its envelope and the settings of the store tell.
+
+    Copies that workers keep in memory and on their disks are not recorded.
+    """
+
+    LEDGER = "ledger"
+    SHARED_MEMORY = "shared memory"
+    MEMORY = "memory"
+    DISK = "disk"
+    OBJECT_STORE = "object store"
+
+
 class TierClock(Protocol):
     """The two readings that tiers need; the second is the same for all processes of a machine."""
 

@@ -43,6 +43,7 @@ class ServerSetting(Struct, frozen=True, kw_only=True):
     """A setting of a server; `way_out` says what is at risk where it is not as it must be.
 
     `is_well` is null where it is not known. `meaning` says what one that is well still costs.
+    `at_risk_s` is of how many last seconds a failure of power may lose acknowledged messages.
     """
 
     name: str
@@ -50,6 +51,7 @@ class ServerSetting(Struct, frozen=True, kw_only=True):
     is_well: bool | None
     way_out: str = ""
     meaning: str = ""
+    at_risk_s: float = 0.0
 
 
 class ServiceHealth(Struct, frozen=True, kw_only=True):
@@ -131,6 +133,7 @@ async def _list_broker_settings(services: ApiServices) -> list[ServerSetting]:
             is_well=finding.is_kept,
             way_out=finding.way_out,
             meaning=finding.meaning,
+            at_risk_s=finding.at_risk_s,
         )
         for finding in ([] if settings is None else broker_durability.judge_broker(settings))
     ]

@@ -79,6 +79,7 @@ class PostgresAdministrationLog:
             record_filter.since,
             record_filter.outcome,
             records_max,
+            record_filter.until,
         )
         return [_build_record(row) for row in rows]
 
@@ -100,6 +101,7 @@ class PostgresAdministrationLog:
             record_filter.since,
             record_filter.outcome,
             records_max,
+            record_filter.until,
         )
         return [_build_record(row) for row in reversed(rows)]
 

@@ -9,7 +9,7 @@ select noetl.append_administration($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 
 -- name: list_records :many
 -- At most $8 records of tenant $1 and organization $2 after version $3: of actor $4, action $5,
--- since $6, with outcome $7, where these are said.
+-- since $6 and before $9, with outcome $7, where these are said.
 select *
 from noetl.administration_event
 where tenant_id = $1
@@ -26,12 +26,13 @@ where tenant_id = $1
     and ($5::text is null or action = $5 or starts_with(action, $5 || '.'))
     and ($6::timestamptz is null or event_time >= $6)
     and ($7::text is null or outcome = $7)
+    and ($9::timestamptz is null or event_time < $9)
 order by version
 limit $8;
 
 -- name: list_latest :many
--- The latest $7 records of tenant $1 and organization $2: of actor $3, action $4, since $5, with
--- outcome $6, where these are said.
+-- The latest $7 records of tenant $1 and organization $2: of actor $3, action $4, since $5 and
+-- before $8, with outcome $6, where these are said.
 select *
 from noetl.administration_event
 where tenant_id = $1
@@ -47,5 +48,6 @@ where tenant_id = $1
     and ($4::text is null or action = $4 or starts_with(action, $4 || '.'))
     and ($5::timestamptz is null or event_time >= $5)
     and ($6::text is null or outcome = $6)
+    and ($8::timestamptz is null or event_time < $8)
 order by version desc
 limit $7;

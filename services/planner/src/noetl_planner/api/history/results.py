@@ -18,13 +18,14 @@ from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices, Services
 from noetl_planner.api.lookup import execution_lookup, payload_reader, replay_slices
-from noetl_planner.api.lookup.payload_reader import WINDOW_MAX, Window
+from noetl_planner.api.lookup.payload_reader import WINDOW_MAX, PayloadSchema, Window
 from noetl_playbook.templates import output_forms
 from noetl_playbook.views import error_view, result_envelope
 from noetl_playbook.views.result_view import view_task
 from noetl_playbook.views.results import PipelineResult
 from noetl_replay.state import StepState
 from noetl_storage.arrow import result_values
+from noetl_storage.ports.payload_ports import PayloadTier
 
 LATEST = "latest"
 
@@ -33,7 +34,10 @@ Limit = Annotated[int, QueryParameter(ge=1, le=WINDOW_MAX)]
 
 
 class ResultView(Struct, frozen=True, kw_only=True):
-    """The latest result of a step; of a row set, a window."""
+    """The latest result of a step; of a row set, a window.
+
+    `tier` is where it lies. `schema` is that of a payload in Arrow, read from its head alone.
+    """
 
     execution_id: str
     step: str
@@ -45,12 +49,16 @@ class ResultView(Struct, frozen=True, kw_only=True):
     total: int | None
     offset: int | None
     has_next: bool
+    tier: PayloadTier | None = None
+    media_type: str | None = None
+    schema: PayloadSchema | None = None
 
 
 class ResultOutline(Struct, frozen=True, kw_only=True):
     """What is known of a step's latest result without reading it.
 
-    Results of equal `digest` are equal: it is the SHA-256 of the stored content.
+    Results of equal `digest` are equal: it is the SHA-256 of the stored content. `tier` is where
+    the content lies. `schema` is told of the one step that is asked for, when it is in Arrow.
     """
 
     step: str
@@ -61,6 +69,9 @@ class ResultOutline(Struct, frozen=True, kw_only=True):
     row_count: int | None
     fields: dict[str, Any]
     digest: str | None = None
+    tier: PayloadTier | None = None
+    media_type: str | None = None
+    schema: PayloadSchema | None = None
 
 
 class ResultList(Struct, frozen=True, kw_only=True):
@@ -89,13 +100,21 @@ async def list_results(
     services: Services,
     execution_id: FromPath[str],
     version: Annotated[int | None, QueryParameter(ge=1, le=problems.NUMBER_MAX)] = None,
+    schema_of: Annotated[str | None, QueryParameter(max_length=512)] = None,
 ) -> ResultList:
-    """List the latest result of every step, or with a `version` those that there were by it."""
-    return await list_step_results(services, execution_id, version=version)
+    """List the latest result of every step, or with a `version` those that there were by it.
+
+    `schema_of` names the step whose schema is told, also of a payload too large for an answer.
+    """
+    return await list_step_results(services, execution_id, version=version, schema_of=schema_of)
 
 
 async def list_step_results(
-    services: ApiServices, execution_id: str, *, version: int | None = None
+    services: ApiServices,
+    execution_id: str,
+    *,
+    version: int | None = None,
+    schema_of: str | None = None,
 ) -> ResultList:
     """List the latest result of every step; raises a 404 for an execution that is not there."""
     checked_id, steps = await _list_steps_with_results(services, execution_id, version=version)
@@ -103,7 +122,10 @@ async def list_step_results(
     last = max(enumerate(with_values), key=_end_order, default=None)
     return ResultList(
         execution_id=checked_id,
-        results=[_outline_result(checked_id, step) for step in steps],
+        results=[
+            await _outline_result(services, checked_id, step, has_schema=step.step == schema_of)
+            for step in steps
+        ],
         last_step=None if last is None else last[1].step,
     )
 
@@ -179,6 +201,7 @@ async def get_step_result(
         error=error,
     )
     window = payload_reader.view_window(value, offset=offset, limit=limit)
+    reference = None if step_result.result is None else step_result.result.reference
     return ResultView(
         execution_id=checked_id,
         step=step_result.step,
@@ -190,6 +213,9 @@ async def get_step_result(
         total=window.total,
         offset=window.offset,
         has_next=window.has_next,
+        tier=_find_tier(services, step_result.result),
+        media_type=None if reference is None else reference.media_type,
+        schema=await payload_reader.read_payload_schema(services, reference),
     )
 
 
@@ -312,7 +338,9 @@ async def _read_plain_result(
     return output_forms.to_plain(view)
 
 
-def _outline_result(execution_id: ExecutionId, step: StepState) -> ResultOutline:
+async def _outline_result(
+    services: ApiServices, execution_id: ExecutionId, step: StepState, *, has_schema: bool
+) -> ResultOutline:
     result = step.result
     reference = result.reference if result is not None else None
     return ResultOutline(
@@ -324,7 +352,23 @@ def _outline_result(execution_id: ExecutionId, step: StepState) -> ResultOutline
         row_count=None if reference is None else reference.row_count,
         fields=result.context.get("fields", {}) if result is not None else {},
         digest=None if result is None else _digest_result(result),
+        tier=_find_tier(services, result),
+        media_type=None if reference is None else reference.media_type,
+        schema=await payload_reader.read_payload_schema(services, reference)
+        if has_schema
+        else None,
     )
+
+
+def _find_tier(services: ApiServices, result: ResultEnvelope | None) -> PayloadTier | None:
+    """Tell where a result lies: in its event, or in the store and perhaps nearer to workers."""
+    if result is None:
+        return None
+    if result.reference is None:
+        return PayloadTier.LEDGER
+    hint = result.reference.shared
+    is_mapped = hint is not None and hint.valid_until > services.clock.now()
+    return PayloadTier.SHARED_MEMORY if is_mapped else services.store_tier
 
 
 def _digest_result(result: ResultEnvelope) -> str:

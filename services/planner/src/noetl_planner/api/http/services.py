@@ -30,9 +30,8 @@ from noetl_planner.api.http.service_groups import (
 from noetl_planner.domain.decision.draft import Limits
 from noetl_planner.identity.permissions import Permission
 from noetl_planner.identity.principals import Access
-from noetl_storage.ports.ledger_ports import (
-    Payloads,
-)
+from noetl_storage.ports.ledger_ports import Payloads
+from noetl_storage.ports.payload_ports import PayloadTier
 
 # Where the application keeps what a request may touch, and a request what it may.
 SERVICES = "services"
@@ -137,6 +136,8 @@ class ApiServices(RequestScope, frozen=True, kw_only=True):
     shards: ShardServices
     admission: AdmissionLimits
     payloads: Payloads
+    # What kind of place the store of payloads is.
+    store_tier: PayloadTier
     clock: Clock
     mint: Callable[[], str]
     list_problems: Callable[[], Awaitable[dict[str, str]]]

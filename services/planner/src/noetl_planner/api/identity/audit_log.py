@@ -57,16 +57,18 @@ async def list_records(
     who: FilterText = None,
     what: FilterText = None,
     since: FromQuery[datetime | None] = None,
+    until: FromQuery[datetime | None] = None,
     outcome: FromQuery[Outcome | None] = None,
     after: Annotated[int | None, QueryParameter(ge=0, le=problems.NUMBER_MAX)] = None,
     limit: Annotated[int, QueryParameter(ge=1, le=RECORDS_MAX)] = 100,
 ) -> RecordPage:
-    """List records: those after a version, or without one the latest; `what` may be a group."""
-    if since is not None and since.tzinfo is None:
-        raise problems.build_bad_request_error(
-            f"since={since.isoformat()} has no time zone", hint=f"write {since.isoformat()}Z"
-        )
-    record_filter = RecordFilter(who=who, what=what, since=since, outcome=outcome)
+    """List records: those after a version, or without one the latest; `what` may be a group.
+
+    Records are from `since` on, and before `until`.
+    """
+    _check_zone("since", since)
+    _check_zone("until", until)
+    record_filter = RecordFilter(who=who, what=what, since=since, until=until, outcome=outcome)
     if after is None:
         records = await services.identity.administration.list_latest_records(
             record_filter, **services.tenant_scope, records_max=limit
@@ -106,6 +108,14 @@ async def check_stream(services: Services) -> StreamVerdict:
     return StreamVerdict(
         records=version, version=version, checksum=checksum, is_whole=True, broken_at=None
     )
+
+
+def _check_zone(name: str, moment: datetime | None) -> None:
+    """Raise a 400 for a moment without a time zone."""
+    if moment is not None and moment.tzinfo is None:
+        raise problems.build_bad_request_error(
+            f"{name}={moment.isoformat()} has no time zone", hint=f"write {moment.isoformat()}Z"
+        )
 
 
 def _view_record(record: AdministrationRecord) -> RecordView:

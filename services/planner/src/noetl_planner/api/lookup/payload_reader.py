@@ -1,15 +1,20 @@
 """Reading a payload for an answer, and showing it by windows."""
 
 import asyncio
+import binascii
+from base64 import b64decode
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from msgspec import Struct
 
-from noetl_contracts import locators
+from noetl_contracts import codec, locators, spread_table
 from noetl_contracts.errors import LocatorError, PayloadKeyUnknown
-from noetl_contracts.payloads import PayloadRef, is_packed
+from noetl_contracts.payloads import ARROW_MEDIA_TYPE, PayloadRef, is_packed
+from noetl_contracts.spread_table import SPREAD_MEDIA_TYPE
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices, RequestScope
@@ -27,6 +32,20 @@ RESOLVED_BYTES_MAX = 16 * 1024 * 1024
 # What is longer, or packed, is read beside the event loop, which has leases to keep.
 _AT_ONCE_BYTES = 64 * 1024
 WINDOW_MAX = 10_000
+COLUMNS_MAX = 500
+# What keeps a schema from being shown; the value itself is refused with the reason.
+_SCHEMA_FAULTS = (
+    ApiError,
+    LocatorError,
+    NameRefused,
+    PayloadCorrupt,
+    PayloadKeyUnknown,
+    PayloadMissing,
+    PayloadUnreadable,
+    binascii.Error,
+    msgspec.DecodeError,
+    msgspec.ValidationError,
+)
 
 
 class Window(Struct, frozen=True, kw_only=True):
@@ -36,6 +55,21 @@ class Window(Struct, frozen=True, kw_only=True):
     total: int | None = None
     offset: int | None = None
     has_next: bool = False
+
+
+class PayloadColumn(Struct, frozen=True, kw_only=True):
+    """A column of a stored table; `type` is Arrow's name, or `json` for values of many types."""
+
+    name: str
+    type: str
+    nullable: bool
+
+
+class PayloadSchema(Struct, frozen=True, kw_only=True):
+    """The first columns of a stored Arrow table; `total` counts all of them."""
+
+    columns: list[PayloadColumn]
+    total: int
 
 
 def view_window(value: Any, *, offset: int, limit: int) -> Window:
@@ -150,3 +184,56 @@ async def read_payload(services: ApiServices, reference: PayloadRef) -> Any:
             detail=f"the payload {reference.sha256} is not JSON",
             hint="read it from the payload store",
         ) from failure
+
+
+async def read_payload_schema(
+    services: ApiServices, reference: PayloadRef | None
+) -> PayloadSchema | None:
+    """Read the schema of a payload in Arrow, and no rows; None where there is none to vouch for.
+
+    Of a stream only its head is read, whose digest the reference has. A table in many objects has
+    the schema in its manifest.
+    """
+    if reference is None:
+        return None
+    try:
+        _check_owner(services, reference)
+        if reference.media_type == SPREAD_MEDIA_TYPE:
+            schema = await _read_spread_schema(services, reference)
+        elif reference.media_type == ARROW_MEDIA_TYPE:
+            schema = await _read_stream_schema(services, reference)
+        else:
+            return None
+    except _SCHEMA_FAULTS:
+        return None
+    return None if schema is None else _view_schema(schema)
+
+
+async def _read_stream_schema(services: ApiServices, reference: PayloadRef) -> Any | None:
+    head, schema = bytearray(), None
+    pieces = cast("AsyncGenerator[bytes]", services.payloads.stream_payload(reference))
+    async with aclosing(pieces):
+        async for piece in pieces:
+            head += piece
+            schema = encoding.find_schema(bytes(head))
+            if schema is not None or len(head) > RESOLVED_BYTES_MAX:
+                break
+    is_sound = schema is not None and encoding.digest_schema(schema) == reference.schema_digest
+    return schema if is_sound else None
+
+
+async def _read_spread_schema(services: ApiServices, reference: PayloadRef) -> Any | None:
+    manifest = codec.decode_json(await _ReadAllowance(services).read_bytes(reference))
+    spread = spread_table.find_spread_table(manifest, owner=reference)
+    return None if spread is None else encoding.find_schema(b64decode(spread.schema))
+
+
+def _view_schema(schema: Any) -> PayloadSchema:
+    columns = encoding.describe_columns(schema)
+    return PayloadSchema(
+        columns=[
+            PayloadColumn(name=name, type=kind, nullable=is_nullable)
+            for name, kind, is_nullable in columns[:COLUMNS_MAX]
+        ],
+        total=len(columns),
+    )

@@ -29,6 +29,8 @@ from noetl_planner.api.lookup import execution_lookup, payload_reader
 from noetl_planner.api.lookup.views import Row
 from noetl_planner.api.loop_items import claimed_reader
 from noetl_planner.api.loop_items.loop_record import CollectionReader
+from noetl_planner.api.pools import frame_waits
+from noetl_planner.api.pools.frame_waits import FrameWait
 from noetl_planner.domain.decision import idempotency_keys
 from noetl_planner.loops.units import list_row_results
 from noetl_playbook.templates import output_forms
@@ -74,6 +76,7 @@ class FrameHistory(Struct, frozen=True, kw_only=True):
     """The leases of a frame, the first one first; `more_leases`: earlier ones are left out.
 
     `first_row` is the place of its first row in the loop's collection; null for claimed rows.
+    `waiting` says why it waits; null while it runs, and after its end.
     """
 
     execution_id: str
@@ -84,6 +87,7 @@ class FrameHistory(Struct, frozen=True, kw_only=True):
     first_row: int | None
     leases: list[FrameLease]
     more_leases: bool
+    waiting: FrameWait | None = None
 
 
 class FrameRowPage(Struct, frozen=True, kw_only=True):
@@ -138,9 +142,11 @@ async def show_frame(
     services: Services, execution_id: FromPath[str], frame_id: FromPath[str]
 ) -> FrameHistory:
     """Show which workers held a frame, and how each attempt ended."""
-    row = await _get_frame_row(services, execution_id, frame_id)
+    execution = await execution_lookup.get_execution_row(services, execution_id)
+    row = await _get_frame_row(services, execution, frame_id)
     events = _open_events(services, row)
     attempts = row["attempts"] or 0
+    abandoned = await events.find_event(f"abandoned/{attempts}")
     first = max(1, attempts - TRIES_MAX + 1)
     dispatched = await events.find_dispatch(attempts)
     return FrameHistory(
@@ -152,6 +158,9 @@ async def show_frame(
         first_row=None if dispatched is None else dispatched.start,
         leases=await _view_leases(events, row, range(first, attempts + 1)),
         more_leases=first > 1,
+        waiting=await frame_waits.explain_frame_wait(
+            services, execution, row, last_end=None if abandoned is None else abandoned.event
+        ),
     )
 
 
@@ -165,7 +174,8 @@ async def list_frame_rows(
     limit: Annotated[int, QueryParameter(ge=1, le=ROWS_MAX)] = 100,
 ) -> FrameRowPage:
     """List a window of the rows that a frame was given, or of what it made of them."""
-    row = await _get_frame_row(services, execution_id, frame_id)
+    execution = await execution_lookup.get_execution_row(services, execution_id)
+    row = await _get_frame_row(services, execution, frame_id)
     events = _open_events(services, row)
     window, note = slice(offset, offset + limit), None
     if side is FrameSide.INPUT:
@@ -189,9 +199,8 @@ def _open_events(services: ApiServices, row: Row) -> _FrameEvents:
     return _FrameEvents(services, ExecutionId(row["execution_id"]), FrameId(row["frame_id"]))
 
 
-async def _get_frame_row(services: ApiServices, execution_id: str, frame_id: str) -> Row:
+async def _get_frame_row(services: ApiServices, execution: Row, frame_id: str) -> Row:
     """Return the row of a frame; raises a 404."""
-    execution = await execution_lookup.get_execution_row(services, execution_id)
     checked_id = ExecutionId(execution["execution_id"])
     number = execution_lookup.check_number(frame_id, "a frame id")
     row = await services.history.projections.find_frame(checked_id, number)

@@ -61,7 +61,7 @@ async def list_execution_waits(services: ApiServices, execution_id: ExecutionId)
         if (now - issued_command.since).total_seconds() > WAITED_S
     ]
     return [
-        await _explain_wait(services, pool, lane, count)
+        await explain_place(services, pool, lane, commands=count)
         for (pool, lane), count in _count_places(late).most_common(PLACES_MAX)
     ]
 
@@ -120,7 +120,13 @@ def _count_places(issued: Iterable[IssuedCommand]) -> Counter[tuple[str, str]]:
     return Counter((issued_command.pool, issued_command.lane) for issued_command in issued)
 
 
-async def _explain_wait(services: ApiServices, pool: str, lane: str, count: int) -> Waiting:
+async def explain_place(
+    services: ApiServices, pool: str, lane: str, *, commands: int = 1
+) -> Waiting:
+    """Say why commands wait at a lane of a pool.
+
+    A bus that does not answer tells of no worker, and the health of the service says so.
+    """
     is_served, reason = True, f"until a worker of pool {pool!r} claims it over HTTP"
     if pool not in services.pools.by_http:
         backlog = await _find_backlog(services, pool, lane)
@@ -128,7 +134,7 @@ async def _explain_wait(services: ApiServices, pool: str, lane: str, count: int)
         reason = f"behind other work of pool {pool!r}"
         if not is_served:
             reason = f"no worker serves pool {pool!r}: start one with NOETL_WORKER_POOL={pool}"
-    return Waiting(pool=pool, lane=lane, commands=count, is_served=is_served, reason=reason)
+    return Waiting(pool=pool, lane=lane, commands=commands, is_served=is_served, reason=reason)
 
 
 async def _find_backlog(services: ApiServices, pool: str, lane: str) -> Backlog | None:

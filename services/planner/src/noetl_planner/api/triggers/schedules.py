@@ -1,6 +1,8 @@
 """Schedules: kept, shown, paused, run by hand; the reaper fires them."""
 
+import asyncio
 from datetime import datetime
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -61,6 +63,8 @@ class NamedBody(ScheduleBody, frozen=True, kw_only=True, forbid_unknown_fields=T
 class ScheduleView(Struct, frozen=True, kw_only=True):
     """A schedule as people see it; `next` are the times to come.
 
+    `missed` are the first times that passed more than a minute ago without a firing, by the clock
+    of the server; `has_more_missed` when there are others. A paused schedule misses none.
     It is `suspended` while its author may not start its playbook any more, for the reason told.
     """
 
@@ -78,14 +82,17 @@ class ScheduleView(Struct, frozen=True, kw_only=True):
     last_at: datetime | None
     last_execution_id: str | None
     next: list[datetime] = msgspec.field(default_factory=list)
+    missed: list[datetime] = msgspec.field(default_factory=list)
+    has_more_missed: bool = False
     author: str | None = None
     suspended: str | None = None
 
 
 class ScheduleList(Struct, frozen=True, kw_only=True):
-    """The schedules, by name."""
+    """The schedules, by name; `read_at` is the time of the server's clock."""
 
     schedules: list[ScheduleView]
+    read_at: datetime | None = None
 
 
 class Removed(Struct, frozen=True, kw_only=True):
@@ -97,14 +104,18 @@ class Removed(Struct, frozen=True, kw_only=True):
 
 @get("/schedules", tags=["schedules"])
 async def list_schedules(services: Services) -> ScheduleList:
-    """List the schedules."""
+    """List the schedules, each with the times to come and those that were missed."""
     schedules = await _list_all_schedules(services)
+    visible = [schedule for schedule in schedules if services.covers_path(schedule.path)]
+    now = services.clock.now()
+    # A rare day of a leap year is looked for through years of days.
+    times = await asyncio.to_thread(_list_times, visible, now)
     return ScheduleList(
         schedules=[
-            await _view_author(services, schedule)
-            for schedule in schedules
-            if services.covers_path(schedule.path)
-        ]
+            structs.replace(await _view_author(services, schedule), **schedule_times)
+            for schedule, schedule_times in zip(visible, times, strict=True)
+        ],
+        read_at=now,
     )
 
 
@@ -135,7 +146,7 @@ async def show(
         return view
     now = services.clock.now()
     coming = cron.list_due_times(schedule.cron, schedule.timezone, now, times_max=count)
-    return structs.replace(view, next=coming)
+    return structs.replace(view, next=coming, **_list_missed(schedule, now))
 
 
 @delete("/schedules/{name:str}", status_code=HTTP_200_OK, tags=["schedules"])
@@ -267,6 +278,32 @@ async def _take_over_schedule(services: ApiServices, schedule: Schedule) -> Sche
         return _view_schedule(
             await services.registry.schedules.put_schedule(_set_next_time(services, new_schedule))
         )
+
+
+def _list_times(schedules: list[Schedule], now: datetime) -> list[dict[str, Any]]:
+    """List what comes and what was missed; nothing of a zone that this machine does not have."""
+    # Nothing is due within a minute: the same answer is given to all that ask in it.
+    minute = now.replace(second=0, microsecond=0)
+    listed: list[dict[str, Any]] = []
+    for schedule in schedules:
+        try:
+            coming = _list_coming_times(schedule.cron, schedule.timezone, minute)
+            shown = list(coming) if schedule.is_enabled else []
+            times = {"next": shown, **_list_missed(schedule, now)}
+        except CronRefused:
+            times = {}
+        listed.append(times)
+    return listed
+
+
+@lru_cache(maxsize=2 * SCHEDULES_MAX)
+def _list_coming_times(expression: str, zone: str, after: datetime) -> tuple[datetime, ...]:
+    return tuple(cron.list_due_times(expression, zone, after, times_max=FIRINGS_SHOWN))
+
+
+def _list_missed(schedule: Schedule, now: datetime) -> dict[str, Any]:
+    missed = scheduling.list_missed_times(schedule, now, times_max=FIRINGS_SHOWN + 1)
+    return {"missed": missed[:FIRINGS_SHOWN], "has_more_missed": len(missed) > FIRINGS_SHOWN}
 
 
 async def _view_author(services: ApiServices, schedule: Schedule) -> ScheduleView:
