@@ -270,8 +270,9 @@ def _tabulate_items(items: list[Any]) -> dict[str, Any]:
     rows: list[Any] = []
     for item in items:
         rows.extend(item if isinstance(item, list) else [item])
-    columns = list(rows[0]) if rows and isinstance(rows[0], dict) else []
-    return {"columns": columns, "rows": rows, "row_count": len(rows)}
+    # A later row may have a key that the first has not.
+    names = (name for row in rows if isinstance(row, dict) for name in row)
+    return {"columns": list(dict.fromkeys(names)), "rows": rows, "row_count": len(rows)}
 
 
 def describe_exception(
