@@ -108,6 +108,11 @@ async def test_the_three_contracts(worker: Bench, code: str, expected: Any) -> N
     assert (data if data is not None else found.data) == expected
 
 
+async def test_yielded_rows_have_the_columns_of_all_rows(worker: Bench) -> None:
+    found = await run(worker, "yield {'a': 1}\nyield [{'b': 2, 'a': 3}, {'c': 4}]", n=2)
+    assert found.data["columns"] == ["a", "b", "c"]
+
+
 @pytest.mark.parametrize(
     ("code", "kind", "exception"),
     [

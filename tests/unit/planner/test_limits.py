@@ -183,7 +183,10 @@ def test_a_step_without_a_matching_arc_ends_as_it_says(
         ["no_route"] if (on_no_match, end) == ("complete", "playbook.completed") else []
     )
     if end == "playbook.failed":
-        assert harness.events("playbook.failed")[0].error.kind == "no_route"
+        error = harness.events("playbook.failed")[0].error
+        assert error.kind == "no_route"
+        setting = "on_no_match: fail" if on_no_match == "fail" else "no_next_is_error: true"
+        assert f"add an arc without 'when', or remove '{setting}'" in error.message
 
 
 def test_names_of_events_must_be_names() -> None:

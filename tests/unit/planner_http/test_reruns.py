@@ -181,6 +181,8 @@ async def test_a_rerun_from_nowhere_is_refused(api: Api, world: ApiWorld) -> Non
     unknown = await api.post(f"/api/executions/{known}/rerun", json={"from_step": "fetsh"})
     assert (unknown.status_code, unknown.json()["code"]) == (422, "unknown_step")
     assert "fetch" in unknown.json()["hint"]
+    unlike = await api.post(f"/api/executions/{known}/rerun", json={"from_step": "zzz"})
+    assert unlike.json()["hint"].startswith("its steps are ")
     fine = an_execution()
     await world.append(fine, failed_history()[:7])
     await world.project(fine)

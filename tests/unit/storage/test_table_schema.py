@@ -150,3 +150,15 @@ def test_a_union_counts_its_parts() -> None:
 
 def test_maps_without_a_type_of_keys_are_read_back_as_empty_maps_of_texts() -> None:
     assert parse_arrow_type("map<null, null>") == pa.map_(pa.string(), pa.null())
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        ([1, 2, 3], r"row 1 has 3 values for 2 columns \(a, b\): give each row one value a column"),
+        ([1], "row 1 has 1 values for 2 columns"),
+    ],
+)
+def test_a_row_that_is_no_row_of_its_columns_is_refused(row: list[int], text: str) -> None:
+    with pytest.raises(table_schema.SchemaMismatch, match=text):
+        row_tables.read_row_table({"columns": ["a", "b"], "rows": [[1, 2], row]})

@@ -1,4 +1,6 @@
 import math
+from collections import OrderedDict
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -7,13 +9,19 @@ from uuid import UUID
 
 import pytest
 
-from noetl_contracts.json_values import to_json_value
+from noetl_contracts.json_values import to_json_result, to_json_value
 from noetl_worker.domain.auth import parse_auth
 from noetl_worker.domain.failures import ToolFailure
 
 
 class Colour(Enum):
     RED = "red"
+
+
+@dataclass
+class Order:
+    number: int
+    lines: tuple[Any, ...]
 
 
 @pytest.mark.parametrize(
@@ -37,6 +45,8 @@ class Colour(Enum):
         ({1: {"a": (2,)}}, {"1": {"a": [2]}}),
         (Colour.RED, "red"),
         (iter([1, 2]), [1, 2]),
+        ([Order(1, (Decimal("0.5"),))], [{"number": 1, "lines": [0.5]}]),
+        (OrderedDict([("b", (1,)), (2, None)]), {"b": [1], "2": None}),
     ],
 )
 def test_results_become_json(value: Any, expected: Any) -> None:
@@ -53,6 +63,23 @@ def test_a_result_that_contains_itself_is_refused() -> None:
 def test_a_result_that_json_cannot_hold_is_refused_by_its_type() -> None:
     with pytest.raises(ValueError, match="of type object"):
         to_json_value({"a": object()})
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (
+            {"rows": [{"x": 1}, {"x": 1j}]},
+            r"of type complex cannot .* JSON: return .* \(in result\['rows'\]\[1\]\['x'\]\)",
+        ),
+        (1j, "lists or mappings that say the same$"),
+        ([{"q": {1: "a", "1": "b"}}], r"the keys 1 and '1' .*: give .* \(in result\[0\]\['q'\]\)"),
+        (OrderedDict([(None, 1), ("None", 2)]), "the keys None and 'None' of a result"),
+    ],
+)
+def test_a_refused_result_says_where_it_is_and_what_to_do(value: Any, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        to_json_result(value)
 
 
 def test_a_whole_number_that_python_does_not_write_is_refused_with_the_way_out() -> None:

@@ -1,5 +1,6 @@
 """Conversion of the values that tools return into values that JSON can hold."""
 
+import dataclasses
 import math
 import sys
 from base64 import b64encode
@@ -18,10 +19,25 @@ _HOLDERS = frozenset({dict, list})
 # What JSON libraries hold as a number; larger ones travel as text.
 _INTEGERS = range(-(2**63), 2**64)
 DEPTH_MAX = 200
+# How far an error names the place of what has no JSON form.
+_PLACE_DEPTH_MAX = 8
+
+
+class JsonFormError(ValueError):
+    """A value, or a part of it, has no JSON form."""
+
+
+def to_json_result(value: Any) -> Any:
+    """Return `to_json_value` of what code returned; its `ValueError` says where in the result."""
+    try:
+        return to_json_value(value)
+    except JsonFormError as failure:
+        text = f"{failure}{_describe_place(_find_refused_place(value))}"
+        raise ValueError(text) from None
 
 
 def to_json_value(value: Any, depth: int = 0) -> Any:
-    """Return a value that JSON can hold; raises `ValueError` for nesting without an end.
+    """Return a value that JSON can hold; raises `JsonFormError` for one without such a form.
 
     What is such a value already is returned itself, down to its parts: a million rows are not
     copied to learn that they are plain.
@@ -34,13 +50,13 @@ def to_json_value(value: Any, depth: int = 0) -> Any:
     if kind is float:
         return value if math.isfinite(value) else _name_non_finite(value)
     if depth > DEPTH_MAX:
-        raise ValueError(f"a result is nested deeper than {DEPTH_MAX} levels")
+        raise JsonFormError(f"a result is nested deeper than {DEPTH_MAX} levels")
     if kind is dict:
         return _to_json_mapping(value, depth + 1)
     if kind is list:
         return _to_json_list(value, depth + 1)
     if isinstance(value, Mapping):
-        return {_to_json_key(key): to_json_value(item, depth + 1) for key, item in value.items()}
+        return _to_json_mapping(dict(value), depth + 1)
     if isinstance(value, list | tuple | set | frozenset):
         return [to_json_value(item, depth + 1) for item in value]
     return _convert_rare_type(value, depth)
@@ -71,7 +87,24 @@ def _to_json_mapping(value: dict[Any, Any], depth: int) -> dict[str, Any]:
                 continue
             json_mapping = dict(islice(value.items(), place))
         json_mapping[_to_json_key(key)] = json_value
-    return value if json_mapping is None else json_mapping
+    if json_mapping is None:
+        return value
+    if len(json_mapping) < len(value):
+        raise JsonFormError(_describe_equal_keys(value))
+    return json_mapping
+
+
+def _describe_equal_keys(value: dict[Any, Any]) -> str:
+    """Name two keys that are one in JSON, where keys are texts."""
+    first_keys: dict[str, Any] = {}
+    for key in value:
+        first_key = first_keys.setdefault(_to_json_key(key), key)
+        if first_key is not key:
+            break
+    return (
+        f"the keys {first_key!r:.80} and {key!r:.80} of a result are the same text in JSON: "
+        "give one of them another name"
+    )
 
 
 def _to_json_list(value: list[Any], depth: int) -> list[Any]:
@@ -99,7 +132,7 @@ def _write_integer(value: int) -> str:
         return str(value)
     except ValueError as failure:
         digits_max = sys.get_int_max_str_digits()
-        raise ValueError(
+        raise JsonFormError(
             f"a result holds a whole number of more than {digits_max:,} digits: return hex(number)"
         ) from failure
 
@@ -149,7 +182,10 @@ def _timedelta_to_seconds(value: timedelta) -> float | str:
 
 
 def _convert_library_value(value: Any, depth: int) -> Any:
-    """Recognise tables, arrays and scalars of libraries that are not imported here."""
+    """Recognise data classes, and tables, arrays and scalars of libraries not imported here."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {item.name: getattr(value, item.name) for item in dataclasses.fields(value)}
+        return to_json_value(fields, depth + 1)
     if hasattr(value, "to_pylist") and hasattr(value, "column_names"):
         rows = value.to_pylist()
         return _build_table(list(value.column_names), rows, depth)
@@ -162,7 +198,10 @@ def _convert_library_value(value: Any, depth: int) -> Any:
         return to_json_value(value.tolist(), depth + 1)
     if isinstance(value, Iterable):
         return [to_json_value(item, depth + 1) for item in value]
-    raise ValueError(f"a result of type {type(value).__name__} cannot be stored as JSON")
+    raise JsonFormError(
+        f"a result of type {type(value).__name__} cannot be stored as JSON: "
+        "return text, numbers, lists or mappings that say the same"
+    )
 
 
 def _replace_nan(row: dict[Any, Any]) -> dict[Any, Any]:
@@ -173,3 +212,30 @@ def _replace_nan(row: dict[Any, Any]) -> dict[Any, Any]:
 
 def _build_table(columns: list[str], rows: list[Any], depth: int) -> dict[str, Any]:
     return {"columns": columns, "rows": to_json_value(rows, depth + 1), "row_count": len(rows)}
+
+
+def _find_refused_place(value: Any) -> list[Any]:
+    """Return the keys and indices that lead to what has no JSON form."""
+    place: list[Any] = []
+    while len(place) < _PLACE_DEPTH_MAX:
+        if not isinstance(value, dict | list | tuple):
+            break
+        parts = value.items() if isinstance(value, dict) else enumerate(value)
+        refused = next(((key, item) for key, item in parts if not _has_json_form(item)), None)
+        if refused is None:
+            break
+        place.append(refused[0])
+        value = refused[1]
+    return place
+
+
+def _has_json_form(value: Any) -> bool:
+    try:
+        to_json_value(value)
+    except JsonFormError:
+        return False
+    return True
+
+
+def _describe_place(place: list[Any]) -> str:
+    return f" (in result{''.join(f'[{key!r:.40}]' for key in place)})" if place else ""

@@ -10,7 +10,7 @@ import pyarrow as pa
 from noetl_contracts import codec
 from noetl_storage.arrow import table_schema
 from noetl_storage.arrow.json_columns import UnfitCell, build_column
-from noetl_storage.arrow.table_schema import Kinds
+from noetl_storage.arrow.table_schema import Kinds, SchemaMismatch
 
 # Up to here a float holds every integer.
 _FLOAT_INTEGER_MAX = 2**53
@@ -33,7 +33,8 @@ class RowTable(NamedTuple):
 def read_row_table(value: Any) -> RowTable | None:
     """Read rows from a list of mappings or a tabular mapping; None when it is neither.
 
-    Raises `UnknownType` for `types` that do not say the types of the columns.
+    Raises `SchemaMismatch` for `types` that do not say the types of the columns, and for a row of
+    another length than they are.
     """
     if isinstance(value, dict):
         inner = value.get("data")
@@ -58,8 +59,20 @@ def _read_tabular(value: dict[Any, Any]) -> RowTable | None:
         return RowTable(rows, columns, kinds)
     if columns is not None and all(isinstance(row, list) for row in rows):
         kinds = table_schema.parse_column_kinds(columns, types) if has_types else {}  # type: ignore[arg-type]  # as above
-        return RowTable([dict(zip(columns, row, strict=False)) for row in rows], columns, kinds)
+        return RowTable(_name_values(columns, rows), columns, kinds)
     return None
+
+
+def _name_values(columns: list[str], rows: list[list[Any]]) -> list[dict[str, Any]]:
+    """Make mappings of rows that are lists: a value without a column would be lost."""
+    for index, row in enumerate(rows):
+        if len(row) != len(columns):
+            text = (
+                f"row {index} has {len(row)} values for {len(columns)} columns "
+                f"({', '.join(columns):.200}): give each row one value a column, null for none"
+            )
+            raise SchemaMismatch(text)
+    return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 def join_results(results: list[Any]) -> Any:

@@ -94,14 +94,16 @@ def _route_without_match(
         return Route(targets=[] if has_ended else [program.final], patch=patch)
     following = program.steps[run.step].next
     mode = following.spec.on_no_match if following is not None else "complete"
+    setting = "on_no_match: fail"
     if program.playbook.executor.spec.no_next_is_error and run.step != program.final:
-        mode = "fail"
+        mode, setting = "fail", "no_next_is_error: true"
     if mode == "fail":
         error = ErrorObject(
             kind="no_route",
             code="NO_ROUTE",
             step=run.step,
-            message=f"step {run.step!r} ended well and no arc of it matches",
+            message=f"step {run.step!r} ended well and no arc of it matches: add an arc without "
+            f"'when', or remove '{setting}' if the branch may end here",
         )
         return Route(patch=patch, is_handled=False, error=error, notes=notes)
     others = any(arc.on != language_names.PARTIAL for arc in program.list_arcs(run.step))

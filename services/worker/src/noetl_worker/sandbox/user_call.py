@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from msgspec import Struct
 
-from noetl_contracts.json_values import to_json_value
+from noetl_contracts.json_values import to_json_result
 from noetl_worker.sandbox.source import BODY, FILE, Program, compile_source, read_user_traceback
 from noetl_worker.sandbox.table_results import show_tables
 
@@ -120,7 +120,7 @@ def run_user_call(ask: CallRequest, hand_over: HandOver) -> Any:
     if ask.window_rows and inspect.isasyncgen(outcome):
         with asyncio.Runner() as runner:
             return _hand_over_items(_step_through(outcome, runner), hand_over, ask.window_rows)
-    return to_json_value(show_tables(outcome))
+    return to_json_result(show_tables(outcome))
 
 
 def _hand_over_items(items: Iterable[Any], hand_over: HandOver, size: int) -> StreamedResult:
@@ -128,13 +128,13 @@ def _hand_over_items(items: Iterable[Any], hand_over: HandOver, size: int) -> St
     for item in items:
         pending_items += item if isinstance(item, list) else [item]
         while len(pending_items) >= size:
-            hand_over(to_json_value(pending_items[:size]))
+            hand_over(to_json_result(pending_items[:size]))
             del pending_items[:size]
         if isinstance(item, list) and pending_items:
-            hand_over(to_json_value(pending_items))
+            hand_over(to_json_result(pending_items))
             pending_items = []
     if pending_items:
-        hand_over(to_json_value(pending_items))
+        hand_over(to_json_result(pending_items))
     return StreamedResult()
 
 
@@ -270,8 +270,9 @@ def _tabulate_items(items: list[Any]) -> dict[str, Any]:
     rows: list[Any] = []
     for item in items:
         rows.extend(item if isinstance(item, list) else [item])
-    columns = list(rows[0]) if rows and isinstance(rows[0], dict) else []
-    return {"columns": columns, "rows": rows, "row_count": len(rows)}
+    # A later row may have a key that the first has not.
+    names = (name for row in rows if isinstance(row, dict) for name in row)
+    return {"columns": list(dict.fromkeys(names)), "rows": rows, "row_count": len(rows)}
 
 
 def describe_exception(

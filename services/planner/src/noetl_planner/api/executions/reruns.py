@@ -158,7 +158,7 @@ def check_known_step(graph: WorkflowGraph, step: str) -> str:
         HTTPStatus.UNPROCESSABLE_ENTITY,
         code="unknown_step",
         detail=f"this version of the playbook has no step {step!r}",
-        hint=spelling.suggest_word(step, list(graph.steps)),
+        hint=spelling.suggest_or_list(step, list(graph.steps), label="its steps are"),
     )
 
 

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.json_values import to_json_value
+from noetl_contracts.json_values import to_json_result
 from noetl_worker.sandbox import user_call
 from noetl_worker.sandbox.source import read_user_traceback
 from noetl_worker.settings import set_variables
@@ -197,6 +197,6 @@ def _convert_pandas(value: Any) -> Any:
 
 def _to_plain_value(value: Any) -> Any:
     try:
-        return to_json_value(value)
+        return to_json_result(value)
     except ValueError as problem:
         raise SparkRefusal("schema", f"main returned what has no JSON form: {problem}") from problem
