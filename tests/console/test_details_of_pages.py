@@ -21,6 +21,14 @@ TABLE = a_playbook(
         output: {format: arrow, inline_max_bytes: 0}
     """,
 )
+SLOW = a_playbook(
+    "slow-frame",
+    """\
+    - step: each
+      loop: {in: "{{ range(2) }}", iterator: row, spec: {mode: chunked, chunk_size: 2}}
+      tool: {kind: python, code: "import time; time.sleep(25)"}
+    """,
+)
 HOUR = {"path": "demo/greeting", "cron": "0 * * * *"}
 
 
@@ -98,3 +106,24 @@ def test_approvals_are_one_step_away_on_a_narrow_page(
     page = open_page(viewport={"width": 360, "height": 800}).open(f"runs/{runs['orders']}")
     page.get_by_role("link", name="Approvals").click()
     expect(page.locator("main h1")).to_have_text("Approvals")
+
+
+def test_a_frame_at_work_waits_for_nothing(stack: Stack) -> None:
+    api = stack.url("api")
+    answer = http.post(f"{api}/api/catalog/register", json={"content": SLOW})
+    assert answer.is_success, answer.text
+    run = stack.execute(answer.json()["path"], key="slow-frame")
+    frames = f"{api}/api/executions/{run}/frames"
+
+    def list_statuses() -> list[tuple[str, str]]:
+        found = http.get(frames).json()["frames"]
+        return [(frame["frame_id"], frame["status"]) for frame in found]
+
+    wait_until(
+        lambda: any(status == "RUNNING" for _, status in list_statuses()),
+        timeout_s=PATIENCE_S,
+        what="a frame is run",
+    )
+    frame = next(frame for frame, status in list_statuses() if status == "RUNNING")
+    assert http.get(f"{frames}/{frame}").json()["waiting"] is None
+    assert http.post(f"{api}/api/executions/{run}/cancel", json={}).is_success
