@@ -27,7 +27,8 @@ from noetl_contracts.requests.facts import ExecutionRequested
 from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.memory.consumer import MemoryBacklogs
 from noetl_messaging.streams import topology
-from noetl_messaging.streams.ports import Message
+from noetl_messaging.streams.errors import MessagingUnavailable
+from noetl_messaging.streams.ports import Backlog, Message
 from noetl_planner.api.app import create_app
 from noetl_planner.domain.decision.draft import Limits
 
@@ -36,12 +37,14 @@ POOLS = Pools(by_stream=("default", "gpu"), by_http=("edge",))
 
 
 @asynccontextmanager
-async def opened(world: ApiWorld) -> AsyncIterator[tuple[Api, MemoryBroker]]:
+async def opened(
+    world: ApiWorld, *, backlogs: type[MemoryBacklogs] = MemoryBacklogs
+) -> AsyncIterator[tuple[Api, MemoryBroker]]:
     broker = MemoryBroker(
         topology.declare_topology(shard_count=1, pools=POOLS.by_stream), SystemClock()
     )
     await broker.ensure_streams()
-    services = world.services(limits=Limits(pools=POOLS), backlogs=MemoryBacklogs(broker))
+    services = world.services(limits=Limits(pools=POOLS), backlogs=backlogs(broker))
     async with AsyncTestClient(create_app(services)) as api:
         yield api, broker
 
@@ -96,6 +99,29 @@ async def test_a_pool_with_workers_lets_commands_wait_behind_others(world: ApiWo
         ("default", "jetstream", False),
         ("gpu", "jetstream", True),
         ("edge", "http", True),
+    ]
+
+
+class LostBacklogs(MemoryBacklogs):
+    """A bus that does not answer."""
+
+    async def find_backlog(self, *, stream: str, consumer: str) -> Backlog | None:
+        raise MessagingUnavailable(f"asking about {stream}/{consumer}")
+
+
+async def test_a_bus_that_does_not_answer_leaves_unknown_whether_workers_serve_a_pool(
+    world: ApiWorld,
+) -> None:
+    execution_id = await waiting(world, "gpu")
+    async with opened(world, backlogs=LostBacklogs) as (api, _):
+        status = (await api.get(f"/api/executions/{execution_id}/status")).json()
+        pools = (await api.get("/api/pools")).json()["pools"]
+    assert status["waiting"][0]["is_served"] is None
+    assert status["waiting"][0]["reason"] == "not known: NATS does not tell how pool 'gpu' stands"
+    assert [(pool["name"], pool["served"]) for pool in pools] == [
+        ("default", None),
+        ("gpu", None),
+        ("edge", True),
     ]
 
 

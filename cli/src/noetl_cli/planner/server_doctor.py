@@ -128,9 +128,14 @@ def _check_services(told: Mapping[str, Any]) -> list[HealthCheck]:
 
 
 def _check_pools(pools: list[dict[str, Any]]) -> list[HealthCheck]:
-    """Show each pool; one without a worker is a fault where commands wait in it."""
+    """Show each pool; one without a worker is a fault where commands wait in it.
+
+    A pool of which NATS tells nothing is no finding of its own: the server's health names NATS.
+    """
     checks = []
     for pool in pools:
+        if pool["served"] is None:
+            continue
         waiting = sum(lane["pending"] for lane in pool["lanes"])
         running = sum(lane["unsettled"] for lane in pool["lanes"])
         verdict = Verdict.OK

@@ -4,6 +4,8 @@ from noetl_cli import terminal_output
 from noetl_cli.commands.options import AsJson, Server
 from noetl_cli.planner import client
 
+_SERVED_TEXTS = {True: "yes", False: "no", None: "not known"}
+
 
 def pools(*, server: Server = None, as_json: AsJson = False) -> None:
     """List the pools, how they are served, and what waits in their lanes."""
@@ -16,7 +18,7 @@ def pools(*, server: Server = None, as_json: AsJson = False) -> None:
         (
             item["name"],
             item["transport"],
-            "yes" if item["served"] else "no",
+            _SERVED_TEXTS[item["served"]],
             str(sum(lane["pending"] for lane in item["lanes"])),
             str(sum(lane["unsettled"] for lane in item["lanes"])),
         )

@@ -30,6 +30,14 @@ class FrameWaitKind(StrEnum):
     UNKNOWN = "not known"
 
 
+# By whether the frame's pool has a worker.
+_POOL_KINDS = {
+    True: FrameWaitKind.POOL,
+    False: FrameWaitKind.NO_WORKER,
+    None: FrameWaitKind.UNKNOWN,
+}
+
+
 class FrameWait(Struct, frozen=True, kw_only=True):
     """Why a frame waits: since when, and until when where that is known."""
 
@@ -85,7 +93,7 @@ async def _explain_command(services: ApiServices, frame: Row) -> FrameWait | Non
 
 async def _explain_issued(services: ApiServices, command: Row) -> FrameWait:
     waiting = await pool_waits.explain_place(services, command["pool"], command["lane"])
-    kind = FrameWaitKind.POOL if waiting.is_served else FrameWaitKind.NO_WORKER
+    kind = _POOL_KINDS[waiting.is_served]
     return FrameWait(kind=kind, reason=waiting.reason, since=command["heard_at"])
 
 

@@ -22,12 +22,15 @@ HTTP, JETSTREAM = "http", "jetstream"
 
 
 class Waiting(Struct, frozen=True, kw_only=True):
-    """Commands of one execution that wait at one place, and why."""
+    """Commands of one execution that wait at one place, and why.
+
+    `is_served` is None while the bus does not answer: nobody knows then.
+    """
 
     pool: str
     lane: str
     commands: int
-    is_served: bool
+    is_served: bool | None
     reason: str
 
 
@@ -41,11 +44,14 @@ class LaneView(Struct, frozen=True, kw_only=True):
 
 
 class PoolView(Struct, frozen=True, kw_only=True):
-    """A pool: how its workers get commands, whether there are any, and what waits."""
+    """A pool: how its workers get commands, whether there are any, and what waits.
+
+    `served` is None while the bus does not answer.
+    """
 
     name: str
     transport: str
-    served: bool
+    served: bool | None
     lanes: list[LaneView]
 
 
@@ -88,7 +94,10 @@ async def list_pool_views(services: ApiServices) -> list[PoolView]:
 
 
 async def _view_streamed_pool(services: ApiServices, name: str) -> PoolView:
-    backlogs = {lane: await _find_backlog(services, name, lane) for lane in LANES}
+    try:
+        backlogs = {lane: await _find_backlog(services, name, lane) for lane in LANES}
+    except MessagingUnavailable:
+        return PoolView(name=name, transport=JETSTREAM, served=None, lanes=[])
     lanes = [_view_lane(lane, backlog) for lane, backlog in backlogs.items() if backlog is not None]
     is_served = any(item is not None and item.is_served for item in backlogs.values())
     return PoolView(name=name, transport=JETSTREAM, served=is_served, lanes=lanes)
@@ -123,29 +132,30 @@ def _count_places(issued: Iterable[IssuedCommand]) -> Counter[tuple[str, str]]:
 async def explain_place(
     services: ApiServices, pool: str, lane: str, *, commands: int = 1
 ) -> Waiting:
-    """Say why commands wait at a lane of a pool.
-
-    A bus that does not answer tells of no worker, and the health of the service says so.
-    """
-    is_served, reason = True, f"until a worker of pool {pool!r} claims it over HTTP"
-    if pool not in services.pools.by_http:
-        backlog = await _find_backlog(services, pool, lane)
-        is_served = backlog is not None and backlog.is_served
-        reason = f"behind other work of pool {pool!r}"
-        if not is_served:
-            reason = f"no worker serves pool {pool!r}: start one with NOETL_WORKER_POOL={pool}"
+    """Say why commands wait at a lane of a pool."""
+    is_served, reason = await _explain_pool(services, pool, lane)
     return Waiting(pool=pool, lane=lane, commands=commands, is_served=is_served, reason=reason)
 
 
-async def _find_backlog(services: ApiServices, pool: str, lane: str) -> Backlog | None:
-    """Ask how a lane stands; a bus that is away tells nothing, and its health says so."""
-    share = services.tenant_id if services.tenant_id in services.limits.tenants else None
+async def _explain_pool(services: ApiServices, pool: str, lane: str) -> tuple[bool | None, str]:
+    """Tell whether a pool has workers, and what its commands wait for."""
+    if pool in services.pools.by_http:
+        return True, f"until a worker of pool {pool!r} claims it over HTTP"
     try:
-        return await services.messages.backlogs.find_backlog(
-            stream=topology.COMMANDS, consumer=topology.build_worker_consumer(pool, lane, share)
-        )
+        backlog = await _find_backlog(services, pool, lane)
     except MessagingUnavailable:
-        return None
+        return None, f"not known: NATS does not tell how pool {pool!r} stands"
+    if backlog is None or not backlog.is_served:
+        return False, f"no worker serves pool {pool!r}: start one with NOETL_WORKER_POOL={pool}"
+    return True, f"behind other work of pool {pool!r}"
+
+
+async def _find_backlog(services: ApiServices, pool: str, lane: str) -> Backlog | None:
+    """Ask how a lane stands, None where nobody has served it; raises `MessagingUnavailable`."""
+    share = services.tenant_id if services.tenant_id in services.limits.tenants else None
+    return await services.messages.backlogs.find_backlog(
+        stream=topology.COMMANDS, consumer=topology.build_worker_consumer(pool, lane, share)
+    )
 
 
 def _view_lane(lane: str, backlog: Backlog) -> LaneView:
