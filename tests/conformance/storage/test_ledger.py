@@ -17,11 +17,12 @@ from tests.support.storage import (
     settled,
 )
 
+from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import Event
 from noetl_contracts.events.execution_events import CtxPatched
 from noetl_contracts.events.frame_events import FrameCommitted, FrameEnd, FrameFailed
-from noetl_contracts.events.loop_events import LoopDone, LoopStats
+from noetl_contracts.events.loop_events import LoopDone, LoopStarted, LoopStats
 from noetl_contracts.events.step_events import CallDone, CallError, ItemEnd
 from noetl_contracts.ids import CommandId, ExecutionId, FrameId, RunId, StageId, WorkerId
 from noetl_contracts.ledger.envelope import seal_envelope
@@ -80,6 +81,54 @@ async def test_values_that_json_columns_would_change_keep_their_seal(
 
     assert seal_envelope(found, "") == found
     assert found.event == stream.envelopes[0].event
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"zeta": 1, "b": 2, "alpha": 3},
+        {"b": 1, "a": 2},
+        {"": 0, "a": [{"name": "x", "id": 1}]},
+        {"id": {"z": 1, "y": 2}},
+        {"é": 1, "zz": 2, "a": 3},
+        {"\U0001f600": 1, "abcde": 2},
+    ],
+)
+async def test_mappings_keep_the_order_of_their_keys(stores: Stores, value: object) -> None:
+    execution = an_execution()
+    tasks = {"t": {"kind": "python", "raw": value}}
+    contexts = (
+        {"shape": "pipeline", "data": {"tasks": tasks, "last": "t"}},
+        {"data": value},
+    )
+    ends: list[Event] = [
+        CallDone(
+            step="fetch",
+            run_id=RunId("1"),
+            command_id=CommandId(str(number)),
+            result=ResultEnvelope(status="ok", context=context),
+        )
+        for number, context in enumerate(contexts)
+    ]
+    started = LoopStarted(
+        step="each", run_id=RunId("2"), mode="parallel", max_in_flight=1, collection=[value]
+    )
+    events = [CtxPatched(patch={"c": value}), started, *ends]
+    await stores.ledger.append(an_append(await a_fence(stores), a_stream(execution, events)))
+
+    found = await stores.ledger_reader.read_events(execution)
+
+    patched, looped, pipeline, plain = (codec.to_builtins(event.event) for event in found)
+    texts = [
+        codec.encode_text(shown)
+        for shown in (
+            patched["patch"]["c"],
+            looped["collection"][0],
+            pipeline["result"]["context"]["data"]["tasks"]["t"]["raw"],
+            plain["result"]["context"]["data"],
+        )
+    ]
+    assert texts == [codec.encode_text(value)] * 4
 
 
 async def test_a_time_in_another_zone_keeps_its_seal(stores: Stores) -> None:

@@ -17,6 +17,7 @@ from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.ledger.records import Request
 from noetl_contracts.ledger.stored_event import StoredEvent
 from noetl_contracts.payloads import PayloadRef
+from noetl_storage.postgres.key_order import keeps_key_order
 
 # jsonb writes 1e20 as an integer, drops the sign of -0.0, and refuses U+0000. An expression whose
 # branches begin alike is searched in less than half the time.
@@ -63,7 +64,7 @@ def build_event_columns(row: Envelope) -> Columns:
         _encode_text(row.payload_ref),
         _encode_text(row.meta),
     ]
-    is_exact = _is_column_exact(row, texts)
+    is_exact = _is_column_exact(row, texts) and keeps_key_order(body, result)
     if not is_exact:
         texts = [None if text is None else replace_nul(text) for text in texts]
     return (
