@@ -2,6 +2,7 @@
 
 import json
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from tests.support.canned_api import serve_answers
@@ -132,6 +133,21 @@ def test_the_log_shows_who_did_what_and_obeys_no_escape() -> None:
     assert "role.granted" in done.stdout
     assert "refused" in done.stdout
     assert "\x1b" not in done.stdout
+
+
+def test_the_log_is_narrowed_by_outcome_and_time() -> None:
+    with serve_answers({"GET /api/audit": (200, PAGE)}) as api:
+        options = ("--outcome", "refused", "--since", "2026-01-01", "--until", "2026-01-02T12:00Z")
+        CliRunner().invoke(app, ["audit", "log", *options, "--server", api.url])
+    query = parse_qs(urlsplit(api.asked[0]).query)
+    assert query["outcome"] == ["refused"]
+    assert query["since"] == ["2026-01-01T00:00:00+00:00"]
+    assert query["until"] == ["2026-01-02T12:00:00+00:00"]
+
+
+def test_a_time_that_is_none_is_refused_with_the_way_out() -> None:
+    done = CliRunner().invoke(app, ["audit", "log", "--until", "soon"])
+    assert "--until 'soon' is no length of time" in str(done.exception)
 
 
 def test_the_log_is_exported_as_ocsf() -> None:

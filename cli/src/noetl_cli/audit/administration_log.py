@@ -20,7 +20,9 @@ class RecordQuery(Struct, frozen=True, kw_only=True):
 
     who: str | None
     what: str | None
+    outcome: str | None
     since: str | None
+    until: str | None
     limit: int
 
 
@@ -97,7 +99,13 @@ def build_export(record: dict[str, Any], form: str) -> dict[str, Any]:
 
 
 def _build_query(record_query: RecordQuery) -> dict[str, Any]:
-    return {"who": record_query.who, "what": record_query.what, "since": record_query.since}
+    return {
+        "who": record_query.who,
+        "what": record_query.what,
+        "outcome": record_query.outcome,
+        "since": record_query.since,
+        "until": record_query.until,
+    }
 
 
 def _place_records(page: Any) -> list[dict[str, Any]]:

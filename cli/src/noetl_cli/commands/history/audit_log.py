@@ -8,14 +8,14 @@ from noetl_chassis.clock import SystemClock
 from noetl_cli import terminal_output
 from noetl_cli.audit import administration_log
 from noetl_cli.audit.administration_log import RecordQuery
-from noetl_cli.commands.options import Server, parse_duration
+from noetl_cli.commands.options import Server, parse_moment
 from noetl_cli.errors import CliError, ExitCode
 from noetl_cli.planner import client
 
 _HEAD = ("AT (UTC)", "WHO", "DID", "WITH", "ROLE", "FOLDER", "")
 
 
-def show_log(
+def show_log(  # noqa: PLR0913 - one parameter for each option of the command line
     *,
     who: Annotated[
         str | None, typer.Option("--who", help="An id, a name, or the beginning of an API key.")
@@ -23,8 +23,14 @@ def show_log(
     what: Annotated[
         str | None, typer.Option("--what", help="As credential, or credential.written.")
     ] = None,
+    outcome: Annotated[
+        Literal["done", "refused"] | None, typer.Option("--outcome", help="How it ended.")
+    ] = None,
     since: Annotated[
-        str | None, typer.Option("--since", help="Only so long ago at most: 1h, 7d.")
+        str | None, typer.Option("--since", help="From then on: 1h, 7d, a day or a moment.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", help="Up to then: 1h, 7d, a day or a moment.")
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many.")] = 50,
     follow: Annotated[
@@ -43,10 +49,14 @@ def show_log(
             way_out="Leave one of them out.",
             exit_code=ExitCode.USAGE,
         )
-    oldest = None
-    if since is not None:
-        oldest = (SystemClock().now() - parse_duration("--since", since)).isoformat()
-    record_query = RecordQuery(who=who, what=what, since=oldest, limit=limit)
+    record_query = RecordQuery(
+        who=who,
+        what=what,
+        outcome=outcome,
+        since=_write_moment("--since", since),
+        until=_write_moment("--until", until),
+        limit=limit,
+    )
     with client.open_client(server) as planner:
         if export is not None:
             for record in administration_log.list_whole_log(planner, record_query):
@@ -67,3 +77,7 @@ def show_log(
                 terminal_output.print_line(line.rstrip())
         except KeyboardInterrupt:
             return
+
+
+def _write_moment(option: str, text: str | None) -> str | None:
+    return None if text is None else parse_moment(option, text, SystemClock().now()).isoformat()
