@@ -162,3 +162,13 @@ def test_maps_without_a_type_of_keys_are_read_back_as_empty_maps_of_texts() -> N
 def test_a_row_that_is_no_row_of_its_columns_is_refused(row: list[int], text: str) -> None:
     with pytest.raises(table_schema.SchemaMismatch, match=text):
         row_tables.read_row_table({"columns": ["a", "b"], "rows": [[1, 2], row]})
+
+
+def test_a_value_of_no_column_is_refused_and_a_missing_one_is_none() -> None:
+    strange = {"columns": ["a", "b"], "rows": [{"a": 1, "b": 2}, {"a": 1, "c": 3}]}
+    text = r"row 1 has a value 'c' that is none of the columns \(a, b\): name it among them"
+    with pytest.raises(table_schema.SchemaMismatch, match=text):
+        row_tables.read_row_table(strange)
+    fewer = row_tables.read_row_table({"columns": ["a", "b"], "rows": [{"a": 1}]})
+    assert fewer is not None
+    assert fewer.column_names() == ["a", "b"]

@@ -34,7 +34,7 @@ def read_row_table(value: Any) -> RowTable | None:
     """Read rows from a list of mappings or a tabular mapping; None when it is neither.
 
     Raises `SchemaMismatch` for `types` that do not say the types of the columns, and for a row of
-    another length than they are.
+    another length than they are or with a value for none of them.
     """
     if isinstance(value, dict):
         inner = value.get("data")
@@ -55,12 +55,28 @@ def _read_tabular(value: dict[Any, Any]) -> RowTable | None:
     )
     has_types = columns is not None and isinstance(types, list | tuple)
     if all(isinstance(row, dict) for row in rows):
+        if columns is not None:
+            _check_known_columns(columns, rows)
         kinds = table_schema.parse_column_kinds(columns, types) if has_types else {}  # type: ignore[arg-type]  # both are lists then
         return RowTable(rows, columns, kinds)
     if columns is not None and all(isinstance(row, list) for row in rows):
         kinds = table_schema.parse_column_kinds(columns, types) if has_types else {}  # type: ignore[arg-type]  # as above
         return RowTable(_name_values(columns, rows), columns, kinds)
     return None
+
+
+def _check_known_columns(columns: list[str], rows: list[dict[str, Any]]) -> None:
+    """Refuse a value without a column, which some targets would leave out and others write."""
+    known = set(columns)
+    for index, row in enumerate(rows):
+        if row.keys() <= known:
+            continue
+        strange = next(name for name in row if name not in known)
+        text = (
+            f"row {index} has a value {strange!r:.80} that is none of the columns "
+            f"({', '.join(columns):.200}): name it among them, or leave it out of the rows"
+        )
+        raise SchemaMismatch(text)
 
 
 def _name_values(columns: list[str], rows: list[list[Any]]) -> list[dict[str, Any]]:
