@@ -468,6 +468,7 @@ async def test_the_reaper_can_do_its_work(planner: Stores, schema: str) -> None:
         assert await reaper.outbox.count_backlog() != (0, 0.0)
         assert await reaper.projections.list_overdue(grace_s=1, commands_max=9) == []
         assert await reaper.projections.list_stalled(older_than_s=1, executions_max=9) == []
+        assert await reaper.projections.list_overdue_waits(over_s=1, waits_max=9) == []
         assert await reaper.projections.list_executions_behind(**EVERY_SHARD) == []
         assert await reaper.shards.list_owners() == {}
         assert await reaper.ledger_reader.read_events(an_execution()) == []

@@ -32,6 +32,7 @@ STALE = _names(
     Streams.list_queues,
     Projections.list_overdue,
     Projections.list_stalled,
+    Projections.list_overdue_waits,
     Projections.list_executions_behind,
 )
 _LEASES = _names(ShardLeases.extend_leases, Delivery.extend_ack_wait)

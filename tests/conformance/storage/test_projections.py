@@ -625,6 +625,31 @@ async def test_frames_are_shared_out_over_bins_in_the_order_of_their_ids(stores:
     assert (none.bins, none.stages) == ([], [])
 
 
+async def test_waits_whose_time_is_over_are_listed_those_that_began_first(stores: Stores) -> None:
+    execution = an_execution()
+    wait = {"wait": "time", "key": "k", "until": "2026-01-01T00:00:00Z", "timeout_s": 600.0}
+    begun = {"1": 30, "2": 20, "3": 5}
+    rows = [
+        command_row(
+            execution,
+            number,
+            status="PARKED",
+            wait=wait,
+            heard_at=datetime.now(UTC) - timedelta(minutes=minutes),
+        )
+        for number, minutes in begun.items()
+    ]
+    rows.append(command_row(execution, "4", status="RUNNING", wait=None))
+    await project(stores, execution, command=rows)
+
+    over = await stores.projections.list_overdue_waits(over_s=2.0, waits_max=9)
+    assert [row["command_id"] for row in over] == ["1", "2"]
+    assert over[0] == {"command_id": "1", **owned(execution)}
+    late = await stores.projections.list_overdue_waits(over_s=900.0, waits_max=9)
+    assert [row["command_id"] for row in late] == ["1"]
+    assert len(await stores.projections.list_overdue_waits(over_s=2.0, waits_max=1)) == 1
+
+
 async def test_executions_without_events_are_stalled(stores: Stores) -> None:
     stalled, fresh, ended, held = (an_execution() for _ in range(4))
     for row in (

@@ -28,6 +28,7 @@ HOT = [
     ("projections", "list_leased", "command_live"),
     ("checkpoints", "list_latest", "checkpoint_pkey"),
     ("projections", "list_stalled", "execution_live"),
+    ("projections", "list_overdue_waits", "command_waiting"),
     ("snapshots", "find", "projection_snapshot_pkey"),
     ("snapshots", "find_before", "projection_past_pkey"),
     ("history_pages", "find_page", "execution_head_pkey"),

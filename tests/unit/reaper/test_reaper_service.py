@@ -81,7 +81,13 @@ class World:
         )
 
     async def project(
-        self, version: int, *, head: int | None = None, status: str = "RUNNING", attempt: int = 1
+        self,
+        version: int,
+        *,
+        head: int | None = None,
+        status: str = "RUNNING",
+        attempt: int = 1,
+        wait: dict[str, Any] | None = None,
     ) -> None:
         """Show one command, heard just now, at a version; the ledger is there or ahead."""
         position = (await self.projections.list_positions([X])).get(X, 0)
@@ -99,6 +105,8 @@ class World:
             "pool": "default",
             "lane": "io",
             "heard_at": now,
+            "step_name": "w",
+            "wait": wait,
         }
         await self.projections.apply_rows(
             shard=0,
@@ -305,6 +313,19 @@ async def test_a_silent_execution_is_nudged_once_per_period() -> None:
     for _ in range(3):
         await reaper.sweep()
     assert world.reported() == [TimerDue(reason="stalled")]
+
+
+async def test_a_wait_whose_timer_went_with_its_planner_is_ended_once_per_period() -> None:
+    world = World()
+    await world.project(5, status="PARKED", wait={"wait": "time", "timeout_s": 10.0})
+    reaper = world.reaper()
+    world.clock.advance_by(11)
+    await reaper.sweep()
+    assert world.reported() == []
+    world.clock.advance_by(2)
+    for _ in range(3):
+        await reaper.sweep()
+    assert world.reported() == [TimerDue()]
 
 
 async def test_only_one_of_two_reapers_leads_and_the_other_takes_over() -> None:

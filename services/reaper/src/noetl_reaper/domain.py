@@ -207,6 +207,21 @@ def build_wake_request(stalled: StalledExecution, policy: ReaperPolicy, now: dat
     )
 
 
+def build_wait_over_request(
+    row: Mapping[str, object], policy: ReaperPolicy, now: datetime
+) -> Request:
+    """Say that the time of a wait is over, at most once per period."""
+    period = int(now.timestamp() // policy.stalled_age_s)
+    return _build_request(
+        f"wait-over/{row['command_id']}/{period}",
+        TimerDue(),
+        execution_id=ExecutionId(str(row["execution_id"])),
+        tenant_id=TenantId(str(row["tenant_id"])),
+        organization_id=OrganizationId(str(row["organization_id"])),
+        routes=policy.routes,
+    )
+
+
 def read_stalled_rows(rows: Sequence[Mapping[str, object]]) -> list[StalledExecution]:
     """Read projected rows."""
     return [

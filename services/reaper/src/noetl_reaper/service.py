@@ -112,6 +112,7 @@ class Reaper:
             self.redrive_requests,
             self.forget_requests,
             self.wake_stalled,
+            self.end_overdue_waits,
             self.hand_over_letters,
             self.collect_dead_letters,
             self.ensure_partitions,
@@ -191,6 +192,18 @@ class Reaper:
                 domain.build_wake_request(execution, self._policy, now)
             )
         await self._count_sent_requests(len(stalled), names.EXECUTIONS_NUDGED)
+
+    async def end_overdue_waits(self) -> None:
+        """Wake executions whose waits are over: the timer of a planner that died went with it."""
+        rows = await self._tables.projections.list_overdue_waits(
+            over_s=self._policy.grace_s, waits_max=self._bounds.executions_max
+        )
+        now = self._clock.now()
+        for row in rows:
+            await self._tables.requests.submit_request(
+                domain.build_wait_over_request(row, self._policy, now)
+            )
+        await self._count_sent_requests(len(rows), names.EXECUTIONS_NUDGED)
 
     async def hand_over_letters(self) -> None:
         """Deliver inbox messages that came before their command waited, or were not delivered."""

@@ -31,7 +31,7 @@ LIVE_COMMAND = ("ISSUED", "RUNNING")
 
 
 def read_open_waits(rows: Iterable[Mapping[str, Any]]) -> list[OpenWait]:
-    """Read the waits of command rows, the longest waiting first."""
+    """Read the waits for messages of command rows, the longest waiting first."""
     open_waits = [
         OpenWait(
             execution_id=ExecutionId(str(row["execution_id"])),
@@ -43,7 +43,7 @@ def read_open_waits(rows: Iterable[Mapping[str, Any]]) -> list[OpenWait]:
             since=row["heard_at"],
         )
         for row in rows
-        if row.get("wait") is not None and row["status"] == CommandStatus.PARKED
+        if row["status"] == CommandStatus.PARKED and "address" in (row.get("wait") or {})
     ]
     return sorted(open_waits, key=lambda open_wait: str(open_wait.since))
 

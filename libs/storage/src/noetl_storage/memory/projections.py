@@ -422,6 +422,20 @@ class MemoryProjections:
         random.shuffle(stalled)
         return copy_row(stalled[:executions_max])
 
+    async def list_overdue_waits(self, *, over_s: float, waits_max: int) -> list[dict[str, Any]]:
+        """Return waits whose time has been over for so long, those that began first."""
+        before = self._store.now() - timedelta(seconds=over_s)
+        overdue = [
+            row
+            for row in self._get_surface("command").values()
+            if row["status"] == CommandStatus.PARKED
+            and row.get("wait") is not None
+            and row["heard_at"] + timedelta(seconds=row["wait"]["timeout_s"]) < before
+        ]
+        overdue.sort(key=itemgetter("heard_at"))
+        names = ("command_id", "execution_id", "tenant_id", "organization_id")
+        return [{name: row[name] for name in names} for row in overdue[:waits_max]]
+
     def _get_surface(self, surface: str) -> dict[tuple[str, str], Row]:
         if surface not in KEY_BY_SURFACE:
             raise KeyError(f"no surface {surface!r}: there are {', '.join(KEY_BY_SURFACE)}")

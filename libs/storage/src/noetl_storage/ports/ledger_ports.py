@@ -399,6 +399,12 @@ class Projections(Protocol):
     ) -> list[dict[str, Any]]:
         """Return running executions without any event for too long, by lot: all have their turn."""
 
+    async def list_overdue_waits(self, *, over_s: float, waits_max: int) -> list[dict[str, Any]]:
+        """Return waits whose time has been over for so long, those that began first before others.
+
+        Each row has `command_id`, `execution_id`, `tenant_id` and `organization_id`.
+        """
+
 
 class Snapshots(Protocol):
     """Remembered folds; dropping all of them changes nothing but time."""

@@ -354,6 +354,11 @@ class PostgresProjections:
         )
         return [record_to_row(record) for record in rows]
 
+    async def list_overdue_waits(self, *, over_s: float, waits_max: int) -> list[dict[str, Any]]:
+        """Return waits whose time has been over for so long, those that began first."""
+        rows = await self._database.fetch_rows(_QUERIES["list_overdue_waits"], over_s, waits_max)
+        return [record_to_row(record) for record in rows]
+
 
 def _build_apply_query() -> str:
     """Put the statements that write each surface and the results into the one that moves positions.

@@ -614,6 +614,15 @@ where e.status in ('PENDING', 'RUNNING', 'PAUSED')
 order by random()
 limit $2;
 
+-- name: list_overdue_waits :many
+-- At most $2 commands whose wait has been over for $1 seconds, those that began to wait first.
+select c.command_id, c.execution_id, c.tenant_id, c.organization_id
+from noetl.command as c
+where c.wait is not null and c.status = 'PARKED'
+    and c.heard_at + make_interval(secs => (c.wait ->> 'timeout_s')::double precision + $1) < now()
+order by c.heard_at
+limit $2;
+
 -- name: hold_position :one
 -- Lock where execution $1 of shard $2 is projected up to, beginning at 0, and return it.
 insert into noetl.projection_position as p (execution_id, shard_id, version)
