@@ -1,7 +1,8 @@
 """Fetch facts, decide, append, publish, ack: one transaction per turn and shard."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 import structlog
@@ -73,23 +74,26 @@ class ShardPlanner:
     async def run_turn(self) -> int:
         """Take on one batch of facts; return how many executions it moved."""
         now = self._shared.clock.now()
-        fact_batches = self._wakeups.take_due_facts(now) + self._gathered.take_results()
+        own_batches = self._wakeups.take_due_facts(now) + self._gathered.take_results()
         bounds = self._shared.bounds
         messages_max = bounds.messages_max
         if self._shared.limits.tenants:
             messages_max = min(messages_max, _SHARED_TURN_MESSAGES_MAX)
         wait_s = (
             0.01
-            if fact_batches
+            if own_batches
             else self._wakeups.compute_next_wakeup_s(now, at_most_s=bounds.fetch_wait_s)
         )
-        deliveries = await self._consumer.fetch_batch(
-            messages_max=messages_max, wait_s=max(wait_s, 0.01)
-        )
-        if not fact_batches and not deliveries:
+        with self._keep_own_batches(own_batches):
+            deliveries = await self._consumer.fetch_batch(
+                messages_max=messages_max, wait_s=max(wait_s, 0.01)
+            )
+        if not own_batches and not deliveries:
             return 0
         async with self._shared.share_turns.take_turn(self._share):
-            return await self._move_executions(await self._sort_work(fact_batches, deliveries))
+            with self._keep_own_batches(own_batches):
+                work = await self._sort_work(own_batches, deliveries)
+            return await self._move_executions(work)
 
     async def _move_executions(self, work: list[ExecutionWork]) -> int:
         """Decide for each execution and commit it all; return how many were moved."""
@@ -97,9 +101,12 @@ class ShardPlanner:
             await pass_failpoint(Failpoint.PLANNER_FETCHED)
         moved = 0
         while work:
-            decided = await self._decide_each(work)
+            own_batches = [batch for one in work for batch in one.own_batches]
+            with self._keep_own_batches(own_batches):
+                decided = await self._decide_each(work)
+                stored = await self._store_each(decided)
             moved += len(decided)
-            work = await self._commit_decisions(await self._store_each(decided))
+            work = await self._commit_decisions(stored)
         return moved
 
     async def _decide_each(self, work: Iterable[ExecutionWork]) -> list[ExecutionDecision]:
@@ -195,7 +202,7 @@ class ShardPlanner:
         """Take facts again later; bury deliveries that a defect has failed often enough."""
         is_defect = failure is not None and not isinstance(failure, NoetlError)
         if isinstance(failure, Retryable):
-            self._put_back_own(work)
+            self._put_back_own(work.own_batches)
         for place, delivery in enumerate(work.list_deliveries()):
             if is_defect and delivery.delivery_count >= fact_intake.DEFECTS_MAX:
                 # What it says may hold data: the log has it.
@@ -368,16 +375,28 @@ class ShardPlanner:
         )
 
     async def _return_deliveries(self, decided: Iterable[ExecutionDecision]) -> None:
-        for execution_decision in decided:
+        returned = list(decided)
+        # Before a message can fail: the broker may be away, too.
+        for execution_decision in returned:
             self._states.drop_state(execution_decision.state.execution_id)
-            self._put_back_own(execution_decision.work)
+            self._put_back_own(execution_decision.work.own_batches)
+        for execution_decision in returned:
             for delivery in execution_decision.work.list_deliveries():
                 await delivery.nak(fact_intake.compute_redelivery_delay_s(delivery))
 
-    def _put_back_own(self, work: ExecutionWork) -> None:
+    @contextmanager
+    def _keep_own_batches(self, batches: Iterable[facts.FactBatch]) -> Iterator[None]:
+        """Put batches back when the block fails that nothing would bring again."""
+        try:
+            yield
+        except Exception:
+            self._put_back_own(batches)
+            raise
+
+    def _put_back_own(self, batches: Iterable[facts.FactBatch]) -> None:
         """Keep what no delivery brings again, as a timer or the gathered results of a loop."""
         at = self._shared.clock.now() + timedelta(seconds=fact_intake.OWN_DELAY_S)
-        self._wakeups.put_back(work.own_batches, at)
+        self._wakeups.put_back(batches, at)
 
     async def _bury_refused(self, refused: Iterable[RefusedDelivery]) -> None:
         for refused_delivery in refused:
