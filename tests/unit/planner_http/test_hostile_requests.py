@@ -58,9 +58,11 @@ async def test_hostile_body_is_refused_and_does_not_hold_the_loop(
     api: httpx.AsyncClient, name: str
 ) -> None:
     body, headers = BODIES[name], {"Content-Type": "application/json"}
-    decode_s = measure_decode_s()
+    before_s = measure_decode_s()
     async with watch_loop() as lag:
         answer = await api.post("/api/execute", content=body, headers=headers)
+    # A machine that others use, too, is at times half as fast.
+    decode_s = max(before_s, measure_decode_s())
     assert 400 <= answer.status_code < 500, answer.text
     assert lag.held_over(DECODINGS_MAX * decode_s) == []
 
