@@ -81,22 +81,23 @@ def test_audit_records_are_filtered_and_the_filters_are_in_the_address(
     assert http.put(f"{api}/api/schedules/listed", json=HOUR).is_success
     assert http.delete(f"{api}/api/schedules/listed").is_success
     page = open_page().open("audit")
-    page.get_by_label("Action").fill("schedule.removed")
-    page.get_by_label("Action").press("Enter")
+    filters = page.get_by_role("form", name="Filters")
+    filters.get_by_label("Action").fill("schedule.removed")
+    filters.get_by_label("Action").press("Enter")
     expect(page.get_by_text("schedule.written")).to_have_count(0)
     expect(page.get_by_text("schedule.removed").first).to_be_visible()
     assert "what=schedule.removed" in page.url
     keep_pictures(page, "audit-filters")
-    page.get_by_label("Outcome").select_option("refused")
+    filters.get_by_label("Outcome").select_option("refused")
     expect(page.get_by_text("No record is of this kind.")).to_be_visible()
-    page.get_by_label("Outcome").select_option("")
-    page.get_by_label("From").fill("2100-01-01T00:00")
-    page.get_by_label("From").press("Tab")
+    filters.get_by_label("Outcome").select_option("")
+    filters.get_by_label("From").fill("2100-01-01T00:00")
+    filters.get_by_label("From").press("Tab")
     expect(page.get_by_text("No record is of this kind.")).to_be_visible()
-    page.get_by_label("From").fill("")
-    page.get_by_label("From").press("Tab")
-    page.get_by_label("Until").fill("2100-01-01T00:00")
-    page.get_by_label("Until").press("Tab")
+    filters.get_by_label("From").fill("")
+    filters.get_by_label("From").press("Tab")
+    filters.get_by_label("Until").fill("2100-01-01T00:00")
+    filters.get_by_label("Until").press("Tab")
     expect(page.get_by_text("schedule.removed").first).to_be_visible()
 
 
