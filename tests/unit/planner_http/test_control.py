@@ -1,7 +1,6 @@
 """Wishes about running executions, their `ctx`, and their results, over HTTP."""
 
 from base64 import b64encode
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -28,7 +27,6 @@ from noetl_contracts.payloads import (
     ARROW_MEDIA_TYPE,
     PayloadRef,
     ResultEnvelope,
-    SharedHint,
 )
 from noetl_contracts.requests import facts
 from noetl_contracts.spread_table import SPREAD_MEDIA_TYPE, SpreadTable
@@ -381,24 +379,11 @@ async def test_a_payload_that_is_gone_has_no_schema_and_its_list_is_shown(
     assert (outline["tier"], outline["schema"]) == ("memory", None)
 
 
-async def test_results_say_whether_they_lie_in_the_ledger_or_in_shared_memory(
-    api: Api, world: ApiWorld
-) -> None:
+async def test_a_small_result_says_that_it_lies_in_the_ledger(api: Api, world: ApiWorld) -> None:
     context = result_envelope.build_inline_context(of({"n": 1}))
     known = await running(world, ended_well(ResultEnvelope(status="ok", context=context)))
     shown = (await api.get(f"/api/result/{known}/start")).json()
     assert (shown["tier"], shown["media_type"], shown["schema"]) == ("ledger", None, None)
-    hint = SharedHint(
-        node_id="n",
-        shm_name="s",
-        schema_digest="0" * 64,
-        valid_until=datetime.max.replace(tzinfo=UTC),
-    )
-    mapped = structs.replace(await store_arrow(world), shared=hint)
-    assert (await show_stored(api, world, mapped))["tier"] == "shared memory"
-    past = structs.replace(hint, valid_until=datetime(2026, 1, 1, tzinfo=UTC))
-    unmapped = structs.replace(mapped, shared=past)
-    assert (await show_stored(api, world, unmapped))["tier"] == "memory"
 
 
 async def test_a_result_that_is_none_is_said_to_be_none(api: Api, world: ApiWorld) -> None:

@@ -7,7 +7,6 @@ when the work has ended.
 
 import asyncio
 import importlib
-import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -20,6 +19,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _INTERRUPT_PAUSE_S = 0.05
+# Names of modules. Those that another thread still loads are among the process's modules already.
+_loaded: set[str] = set()
 
 
 async def run_in_thread(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -27,11 +28,16 @@ async def run_in_thread(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs)
     return await wait_until_ended(_begin_work(work, *args, **kwargs))
 
 
+def are_modules_loaded(*names: str) -> bool:
+    """Tell whether `load_modules` has ended for these: until then a use of them would wait."""
+    return _loaded.issuperset(names)
+
+
 async def load_modules(*names: str) -> None:
     """Load modules in a thread, so that the event loop is not the first to ask for them."""
-    missing = [name for name in names if name not in sys.modules]
-    if missing:
-        await run_in_thread(lambda: [importlib.import_module(name) for name in missing])
+    if not are_modules_loaded(*names):
+        await run_in_thread(lambda: [importlib.import_module(name) for name in names])
+        _loaded.update(names)
 
 
 async def run_interruptibly(

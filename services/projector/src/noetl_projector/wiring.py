@@ -2,8 +2,8 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
+from noetl_chassis.seals.payload_keys import read_payload_seals
 from noetl_projector.settings import Settings
 from noetl_storage.archive.archive_reader import ArchivedReader, ArchiveReader
 from noetl_storage.payloads import master_keys
@@ -12,12 +12,6 @@ from noetl_storage.ports.ledger_ports import LedgerReader
 from noetl_storage.postgres.database import Database
 from noetl_storage.postgres.ledger.ledger import PostgresLedger
 from noetl_storage.postgres.ledger.retention import PostgresArchiveIndex
-from noetl_storage.process.lazy_import import LazyModule
-
-if TYPE_CHECKING:
-    from noetl_chassis.seals import payload_seal
-else:
-    payload_seal = LazyModule("noetl_chassis.seals.payload_seal")
 
 # What was archived is rarely read again.
 _PAYLOAD_THREADS = 2
@@ -35,17 +29,10 @@ async def open_ledger(config: Settings, database: Database) -> AsyncIterator[Led
         access_key=config.payload_access_key or None,
         secret_key=config.payload_secret_key or None,
         threads_max=_PAYLOAD_THREADS,
-        seals=_read_seals(config),
+        seals=read_payload_seals(
+            config.payload_seal_key,
+            file=config.payload_seal_file,
+            managed=master_keys.open_managed_keys,
+        ),
     ) as payloads:
         yield ArchivedReader(ledger, ArchiveReader(index, payloads))
-
-
-def _read_seals(config: Settings) -> "payload_seal.PayloadSeals | None":
-    """Read the keys of payloads; without any the cipher's library is not loaded, 5 MiB."""
-    if not (config.payload_seal_key or config.payload_seal_file):
-        return None
-    return payload_seal.read_payload_keys(
-        config.payload_seal_key,
-        file=config.payload_seal_file,
-        managed=master_keys.open_managed_keys,
-    )

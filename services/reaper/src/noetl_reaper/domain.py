@@ -196,28 +196,28 @@ def _build_loss(
 
 def build_wake_request(stalled: StalledExecution, policy: ReaperPolicy, now: datetime) -> Request:
     """Wake an execution, at most once per period."""
-    period = int(now.timestamp() // policy.stalled_age_s)
-    return _build_request(
-        f"nudge/{stalled.execution_id}/{period}",
-        TimerDue(reason=STALLED),
-        execution_id=stalled.execution_id,
-        tenant_id=stalled.tenant_id,
-        organization_id=stalled.organization_id,
-        routes=policy.routes,
+    return _build_timer_request(
+        f"nudge/{stalled.execution_id}", TimerDue(reason=STALLED), stalled, policy, now
     )
 
 
 def build_wait_over_request(
-    row: Mapping[str, object], policy: ReaperPolicy, now: datetime
+    execution: StalledExecution, command_id: str, policy: ReaperPolicy, now: datetime
 ) -> Request:
-    """Say that the time of a wait is over, at most once per period."""
+    """Say that the time of a command's wait is over, at most once per period."""
+    return _build_timer_request(f"wait-over/{command_id}", TimerDue(), execution, policy, now)
+
+
+def _build_timer_request(
+    subject: str, fact: TimerDue, execution: StalledExecution, policy: ReaperPolicy, now: datetime
+) -> Request:
     period = int(now.timestamp() // policy.stalled_age_s)
     return _build_request(
-        f"wait-over/{row['command_id']}/{period}",
-        TimerDue(),
-        execution_id=ExecutionId(str(row["execution_id"])),
-        tenant_id=TenantId(str(row["tenant_id"])),
-        organization_id=OrganizationId(str(row["organization_id"])),
+        f"{subject}/{period}",
+        fact,
+        execution_id=execution.execution_id,
+        tenant_id=execution.tenant_id,
+        organization_id=execution.organization_id,
         routes=policy.routes,
     )
 

@@ -112,7 +112,7 @@ class Reaper:
             self.redrive_requests,
             self.forget_requests,
             self.wake_stalled,
-            self.end_overdue_waits,
+            self.wake_overdue_waits,
             self.hand_over_letters,
             self.collect_dead_letters,
             self.ensure_partitions,
@@ -193,15 +193,15 @@ class Reaper:
             )
         await self._count_sent_requests(len(stalled), names.EXECUTIONS_NUDGED)
 
-    async def end_overdue_waits(self) -> None:
+    async def wake_overdue_waits(self) -> None:
         """Wake executions whose waits are over: the timer of a planner that died went with it."""
         rows = await self._tables.projections.list_overdue_waits(
             over_s=self._policy.grace_s, waits_max=self._bounds.executions_max
         )
         now = self._clock.now()
-        for row in rows:
+        for row, execution in zip(rows, domain.read_stalled_rows(rows), strict=True):
             await self._tables.requests.submit_request(
-                domain.build_wait_over_request(row, self._policy, now)
+                domain.build_wait_over_request(execution, str(row["command_id"]), self._policy, now)
             )
         await self._count_sent_requests(len(rows), names.EXECUTIONS_NUDGED)
 

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING
 
 from noetl_chassis.clock import SystemClock
 from noetl_chassis.lifecycle import ServiceProcess
 from noetl_chassis.loop import run_every
+from noetl_chassis.seals.payload_keys import read_payload_seals
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_messaging.jetstream.connection import Connection
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
@@ -52,12 +52,6 @@ from noetl_storage.postgres.registry.identities import PostgresQuotas
 from noetl_storage.postgres.registry.notifications import PostgresNotifications
 from noetl_storage.postgres.registry.schedules import PostgresSchedules
 from noetl_storage.postgres.tenant_roles import PostgresTenantRoles
-from noetl_storage.process.lazy_import import LazyModule
-
-if TYPE_CHECKING:
-    from noetl_chassis.seals import payload_seal
-else:
-    payload_seal = LazyModule("noetl_chassis.seals.payload_seal")
 
 # Collecting may take its time; the store's other readers may not wait for it.
 _PAYLOAD_THREADS = 4
@@ -144,7 +138,11 @@ def _open_payload_store(config: Settings) -> AbstractAsyncContextManager[Payload
         secret_key=config.payload_secret_key or None,
         connect_s=config.connect_s,
         threads_max=_PAYLOAD_THREADS,
-        seals=_read_seals(config),
+        seals=read_payload_seals(
+            config.payload_seal_key,
+            file=config.payload_seal_file,
+            managed=master_keys.open_managed_keys,
+        ),
     )
 
 
@@ -301,15 +299,4 @@ def _build_notifier(
             console_url=config.public_url,
             routes=settings.build_routes(config),
         ),
-    )
-
-
-def _read_seals(config: Settings) -> "payload_seal.PayloadSeals | None":
-    """Read the keys of payloads; without any the cipher's library is not loaded, 5 MiB."""
-    if not (config.payload_seal_key or config.payload_seal_file):
-        return None
-    return payload_seal.read_payload_keys(
-        config.payload_seal_key,
-        file=config.payload_seal_file,
-        managed=master_keys.open_managed_keys,
     )

@@ -57,7 +57,11 @@ from noetl_worker.tools.python.python_tool import PythonTool, open_python
 from noetl_worker.tools.scripts.bucket_scripts import BucketScripts
 from noetl_worker.tools.scripts.script_loader import ScriptLoader
 from noetl_worker.tools.shell import ShellTool
-from noetl_worker.tools.spark.code_process import CodeProcesses, open_code_processes
+from noetl_worker.tools.spark.code_process import (
+    CodeProcesses,
+    SparkCode,
+    open_code_processes,
+)
 from noetl_worker.workspace.checkout import Checkout
 from noetl_worker.workspace.file_lender import FileLender
 from noetl_worker.workspace.workspaces import Workspaces, open_workspaces
@@ -174,8 +178,10 @@ async def open_tools(
         )
         spark_session = await enter(_open_session(config, folders))
         environments = _build_environments(config, folders, mask)
-        code = _SparkCodeParts(
-            await enter(_open_spark_processes(config, folders)), environments, mask
+        code = SparkCode(
+            processes=await enter(_open_spark_processes(config, folders)),
+            environments=environments,
+            mask=mask,
         )
         spark = DeferredTool(
             lambda: _build_spark_tool(
@@ -446,14 +452,6 @@ def _build_grant_maker(
     return grant_maker.GrantMaker(vault=vault, options=options, clock=clock)
 
 
-class _SparkCodeParts(Struct, frozen=True):
-    """What runs the code of Spark tasks."""
-
-    processes: CodeProcesses
-    environments: PackageEnvironments
-    mask: SecretMask
-
-
 def _build_spark_reader(
     config: Settings,
     references: ReferenceReader,
@@ -472,7 +470,7 @@ def _build_spark_tool(
     postgres: PostgresTool,
     *,
     scripts: ScriptLoader,
-    code: _SparkCodeParts,
+    code: SparkCode,
     grants: "grant_maker.GrantMaker",
 ) -> "spark_tool.SparkTool":
     return spark_tool.SparkTool(
@@ -482,9 +480,7 @@ def _build_spark_tool(
         scripts=scripts,
         tables=stream_tables.PostgresTables(postgres=postgres, inputs=reader),
         limits=wiring.build_spark_limits(config),
-        code=spark_tool.SparkCode(
-            processes=code.processes, environments=code.environments, mask=code.mask
-        ),
+        code=code,
         grants=grants,
     )
 

@@ -186,7 +186,6 @@ class PayloadTier(StrEnum):
     """
 
     LEDGER = "ledger"
-    SHARED_MEMORY = "shared memory"
     MEMORY = "memory"
     DISK = "disk"
     OBJECT_STORE = "object store"

@@ -64,7 +64,7 @@ def build_event_columns(row: Envelope) -> Columns:
         _encode_text(row.payload_ref),
         _encode_text(row.meta),
     ]
-    is_exact = _is_column_exact(row, texts) and keeps_key_order(body, result)
+    is_exact = _is_column_exact(row, texts) and keeps_key_order(body, result, error)
     if not is_exact:
         texts = [None if text is None else replace_nul(text) for text in texts]
     return (

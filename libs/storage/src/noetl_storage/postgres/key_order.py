@@ -14,9 +14,9 @@ from noetl_contracts.commands.loop_collections import CollectionForm
 _USER_FIELDS = ("workload", "ctx", "patch", "collection", "attributes")
 
 
-def keeps_key_order(body: Mapping[str, Any], result: Any) -> bool:
-    """Tell it of the values in an event's fields and its result that playbooks can see."""
-    return all(is_in_kept_order(value) for value in _list_user_values(body, result))
+def keeps_key_order(body: Mapping[str, Any], result: Any, error: Any) -> bool:
+    """Tell it of the values in an event's fields, result and error that playbooks can see."""
+    return all(is_in_kept_order(value) for value in _list_user_values(body, result, error))
 
 
 def is_in_kept_order(value: Any) -> bool:
@@ -33,7 +33,7 @@ def is_in_kept_order(value: Any) -> bool:
     return not isinstance(value, list) or all(is_in_kept_order(item) for item in value)
 
 
-def _list_user_values(body: Mapping[str, Any], result: Any) -> Iterator[Any]:
+def _list_user_values(body: Mapping[str, Any], result: Any, error: Any) -> Iterator[Any]:
     for name in _USER_FIELDS:
         if name in body:
             yield body[name]
@@ -41,7 +41,14 @@ def _list_user_values(body: Mapping[str, Any], result: Any) -> Iterator[Any]:
         yield body["wait"].get("workload")
     for step in body.get("steps", ()):
         yield from _list_result_values(step.get("result"))
+        yield _find_details(step.get("error"))
     yield from _list_result_values(result)
+    yield _find_details(error)
+    yield _find_details(body.get("failure"))
+
+
+def _find_details(error: Any) -> Any:
+    return error.get("details") if isinstance(error, dict) else None
 
 
 def _list_result_values(result: Any) -> Iterator[Any]:

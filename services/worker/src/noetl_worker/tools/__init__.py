@@ -1,12 +1,11 @@
 """The tools: one file a kind, one signature."""
 
-import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Literal, Protocol, assert_never, get_args
 
 from msgspec import Struct
 
-from noetl_chassis.blocking_work import load_modules, run_in_thread
+from noetl_chassis.blocking_work import are_modules_loaded, load_modules, run_in_thread
 from noetl_chassis.observability import tracing
 from noetl_contracts.commands.command_work import Command
 from noetl_worker.domain.failures import ToolFailure, build_error
@@ -164,7 +163,7 @@ class Tools(Struct, frozen=True, kw_only=True):
 
 def _is_ready(kind: str) -> bool:
     """Tell whether the modules are loaded that a kind with SQL would load on the event loop."""
-    is_loaded = kind != "postgres" or _POSTGRES_MODULES[-1] in sys.modules
+    is_loaded = kind != "postgres" or are_modules_loaded(*_POSTGRES_MODULES)
     return is_loaded and lexer.is_dialects_loaded()
 
 

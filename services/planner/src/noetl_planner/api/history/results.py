@@ -364,11 +364,7 @@ def _find_tier(services: ApiServices, result: ResultEnvelope | None) -> PayloadT
     """Tell where a result lies: in its event, or in the store and perhaps nearer to workers."""
     if result is None:
         return None
-    if result.reference is None:
-        return PayloadTier.LEDGER
-    hint = result.reference.shared
-    is_mapped = hint is not None and hint.valid_until > services.clock.now()
-    return PayloadTier.SHARED_MEMORY if is_mapped else services.store_tier
+    return PayloadTier.LEDGER if result.reference is None else services.store_tier
 
 
 def _digest_result(result: ResultEnvelope) -> str:

@@ -22,6 +22,7 @@ from noetl_worker.tools.calls.call import Call
 from noetl_worker.tools.calls.child_process import SupervisedProcess
 from noetl_worker.tools.python import errors as python_errors
 from noetl_worker.tools.python import process as python_process
+from noetl_worker.tools.python.environments import PackageEnvironments
 from noetl_worker.tools.python.process import PythonOutput
 
 _MODULE = "noetl_worker.spark.code"
@@ -221,6 +222,14 @@ async def _clean_up_process(process: CodeProcess) -> None:
 async def _remove_place(place: Path) -> None:
     if not await asyncio.to_thread(removal.remove_folder, place, within_s=_REMOVAL_S):
         log.warning("files of a Spark task are left on the disk", place=str(place))
+
+
+class SparkCode(Struct, frozen=True, kw_only=True):
+    """What code runs with: its processes, its packages, and what hides secrets in errors."""
+
+    processes: CodeProcesses
+    environments: PackageEnvironments
+    mask: SecretMask
 
 
 @asynccontextmanager

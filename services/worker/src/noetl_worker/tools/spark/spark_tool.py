@@ -22,7 +22,6 @@ from noetl_storage.arrow import result_values
 from noetl_storage.arrow.encoding import PayloadUnreadable
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.domain.result_storage import wants_handle
-from noetl_worker.domain.secret_mask import SecretMask
 from noetl_worker.payloads.result_store import ResultStore
 from noetl_worker.payloads.task_timeout import task_timeout
 from noetl_worker.payloads.tenant_payloads import TenantPayloads
@@ -39,11 +38,10 @@ from noetl_worker.sql import lexer
 from noetl_worker.tools.calls.call import Call, Outcome, RowSink
 from noetl_worker.tools.calls.call_datasets import parse_expected
 from noetl_worker.tools.calls.references import ReferenceReader
-from noetl_worker.tools.python.environments import PackageEnvironments
 from noetl_worker.tools.python.requirements import parse_requirements
 from noetl_worker.tools.scripts.script_loader import ScriptLoader
 from noetl_worker.tools.spark import event_logs, job_grants, plan_texts, stream_task
-from noetl_worker.tools.spark.code_process import CodeProcesses
+from noetl_worker.tools.spark.code_process import SparkCode
 from noetl_worker.tools.spark.grant_maker import GrantMaker, GrantNeed
 from noetl_worker.tools.spark.spark_inputs import SparkInputReader
 from noetl_worker.tools.spark.stream_task import StreamTables
@@ -64,14 +62,6 @@ class SparkLimits(Struct, frozen=True, kw_only=True):
     shown_master: str
     is_code_allowed: bool = False
     result_bytes_max: int = 256 * 1024**2
-
-
-class SparkCode(Struct, frozen=True, kw_only=True):
-    """What code runs with: its processes, its packages, and what hides secrets in errors."""
-
-    processes: CodeProcesses
-    environments: PackageEnvironments
-    mask: SecretMask
 
 
 class SparkTool:
