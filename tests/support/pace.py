@@ -3,13 +3,13 @@
 import time
 
 ADDITIONS = 400_000
-# What they take where the bounds were set; a machine that shares its processors takes ten times as long.
+# What they take where the bounds were set.
 USUAL_S = 0.025
 LOOPS = 5
 
 
 def measure_slowness() -> float:
-    """Return how many times longer than usual plain computing takes by the clock; 1 at the least."""
+    """Return how much longer than usual plain computing takes by the clock; 1 at the least."""
     times = []
     for _ in range(LOOPS):
         began, total = time.perf_counter(), 0
