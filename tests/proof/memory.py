@@ -1,4 +1,4 @@
-"""A worker's memory while CSV in a bucket becomes Parquet by day, or a table: a million rows, and twenty."""
+"""A worker's memory while CSV in a bucket becomes Parquet by day, or a table: up to 20,000,000 rows."""
 
 import asyncio
 import tempfile
@@ -14,11 +14,12 @@ from tests.support.servers import S3Server, s3_server
 from tests.support.stack import Stack, running_stack
 from tests.support.ten_steps.contents import keep_credentials
 
-ROWS = (1_000_000, 20_000_000)
+# Buffers are as full as they get with ten million rows; twice as many may take no more.
+ROWS = (1_000_000, 10_000_000, 20_000_000)
 # So many rows a file, as a system that exports every hour leaves them.
 FILE_ROWS = 1_000_000
 DAYS = 20
-MORE_MIB_MAX = 150
+MORE_MIB_MAX = 100
 COLUMNS = "id BIGINT, day DATE, customer INT, amount DECIMAL(9,2), note STRING"
 MAKE_ROWS = f"""
 COPY (
@@ -66,7 +67,7 @@ ABOUT = {
 
 
 def prove(folder: Path) -> dict[str, Any]:
-    """Move a million rows and twenty in each way, each in a stack whose worker is new."""
+    """Move all numbers of rows in each way, each way in a stack whose worker is new."""
     with s3_server(folder) as s3:
         for rows in ROWS:
             _put_files(s3, rows)
@@ -86,7 +87,7 @@ def _prove_way(folder: Path, s3: S3Server, way: str) -> dict[str, Any]:
             wanted = {"n": rows, "total": rows * (rows - 1) // 2, "days": DAYS}
             assert counted == wanted, (way, counted, wanted)
             by_rows[str(rows)] = {"seconds": ran.seconds, "memory_mib": ran.memory_mib}
-    less, more = (by_rows[str(rows)]["memory_mib"]["worker"] for rows in ROWS)
+    less, more = (by_rows[str(rows)]["memory_mib"]["worker"] for rows in ROWS[-2:])
     assert more - less < MORE_MIB_MAX, (way, by_rows)
     return by_rows
 
@@ -140,8 +141,8 @@ def section(found: dict[str, Any]) -> str:
         for rows, one in by_rows.items()
     )
     return f"""CSV files of {FILE_ROWS:,} rows in a bucket, moved in each way by a worker of its own; count, sum and days of what was
-written are right. Memory is the most that the worker and its children held, looked at once a second, Spark's Java apart; from
-a million rows to twenty it may grow by {MORE_MIB_MAX} MiB, as sessions and buffers that are used first are in it.
+written are right. Memory is the most that the worker and its children held, looked at once a second, Spark's Java apart. It
+grows until sessions and buffers are as large as they get; from {ROWS[-2]:,} rows to {ROWS[-1]:,} by less than {MORE_MIB_MAX} MiB.
 
 | way | rows | seconds | worker, MiB | Java, MiB |
 |---|---:|---:|---:|---:|
