@@ -15,7 +15,7 @@ from noetl_contracts.requests.notifications import (
     NotificationRule,
     SentNotification,
 )
-from noetl_contracts.requests.schedules import Schedule
+from noetl_contracts.requests.schedules import Schedule, SkippedTimes
 from noetl_contracts.requests.triggers import Trigger
 from noetl_contracts.requests.webhooks import Webhook
 
@@ -115,8 +115,19 @@ class Schedules(Protocol):
     ) -> ExecutionId | None:
         """Ask for an execution and move on; None when the schedule is no longer as it was read."""
 
-    async def skip_times(self, schedule: Schedule, *, next_at: datetime | None) -> bool:
-        """Move on without an execution; False when the schedule is no longer as it was read."""
+    async def skip_times(
+        self, schedule: Schedule, skipped: SkippedTimes, *, next_at: datetime | None
+    ) -> bool:
+        """Move on without an execution, and record the times that are passed over.
+
+        Does neither, and returns False, when the schedule is no longer as it was read. Times that
+        the same execution kept from firing share a record; a schedule keeps its newest 100.
+        """
+
+    async def list_skipped_times(
+        self, schedule_ids: Sequence[str], *, skips_max: int
+    ) -> dict[str, list[SkippedTimes]]:
+        """Return the newest records of times passed over, newest first, by their schedule."""
 
 
 class Notifications(Protocol):
