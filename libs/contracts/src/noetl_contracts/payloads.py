@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 
 JSON_MEDIA_TYPE = "application/json"
 ARROW_MEDIA_TYPE = "application/vnd.apache.arrow.stream"
+PARQUET_MEDIA_TYPE = "application/vnd.apache.parquet"
 # The first bytes of a table, and of what is compressed; JSON begins with none of them.
 PARQUET_HEAD, ARROW_HEAD, GZIP_HEAD, ZSTD_HEAD = (
     b"PAR1",
