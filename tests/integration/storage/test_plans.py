@@ -43,6 +43,7 @@ HOT = [
     ("catalog", "get", "catalog_pkey"),
     ("credentials", "find", "credential_pkey"),
     ("schedules", "list_skips", "schedule_skip_pkey"),
+    ("notifications", "list_tests", "administration_event_rule_tests"),
 ]
 
 

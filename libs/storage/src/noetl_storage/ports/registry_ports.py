@@ -13,6 +13,7 @@ from noetl_contracts.requests.notifications import (
     DueNotification,
     HeldNotification,
     NotificationRule,
+    RuleTest,
     SentNotification,
 )
 from noetl_contracts.requests.schedules import Schedule, SkippedTimes
@@ -183,6 +184,14 @@ class Notifications(Protocol):
         """Send what a rule holds with one request: all of it or nothing, which is False.
 
         Nothing is sent when one of them was sent, or decided, since they were listed.
+        """
+
+    async def list_rule_tests(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, tests_max: int
+    ) -> dict[str, list[RuleTest]]:
+        """Return the latest tests of each rule by its name, the latest first.
+
+        They are records of the administration log; those of a rule that was removed are left out.
         """
 
     async def list_sent_notifications(
