@@ -608,3 +608,53 @@ async def test_what_would_not_be_the_same_goes_by_rows(
     source = {"type": "postgres", "auth": "db", "query": text}
     await attempt(worker, "transfer", {"source": source, "target": table("t")})
     assert by_rows == [1]
+
+
+@pytest.mark.parametrize("rows", ["select 1 as a, 2 as a", "select 1 as a, 2 as a where false"])
+@pytest.mark.parametrize("kind", ["postgres", "duckdb"])
+async def test_a_result_with_a_column_name_twice_is_refused(
+    worker: Bench, kind: str, rows: str
+) -> None:
+    auth = {"auth": "db"} if kind == "postgres" else {}
+    found = await attempt(worker, kind, {"query": rows}, **auth)
+    assert found.error is not None
+    assert found.error.kind == "schema"
+    text = "the result has several columns named 'a': give each a name of its own with AS"
+    assert text in found.error.message
+    target = {"type": "file", "uri": of_organization("a.csv")}
+    error = await refused(worker, {"type": kind, "query": rows, **auth}, target)
+    assert text in error.message
+
+
+async def test_a_change_that_would_return_a_name_twice_is_not_made(worker: Bench, db: Any) -> None:
+    await db.execute("create table t(a int)")
+    query = "insert into t values (1) returning a, a"
+    found = await attempt(worker, "postgres", {"query": query}, auth="db")
+    assert found.error is not None
+    assert await db.fetchval("select count(*) from t") == 0
+
+
+async def test_duckdb_renames_what_it_nests_and_loses_nothing(worker: Bench) -> None:
+    found = await query(worker, "select * from (select 1 as a, 2 as a)")
+    assert found == [{"a": 1, "a_1": 2}]
+
+
+@pytest.mark.parametrize("format_", ["csv", "parquet"])
+async def test_a_file_with_a_column_name_twice_is_refused(
+    worker: Bench, tmp_path: Path, format_: str
+) -> None:
+    folder = files_of(tmp_path)
+    arrow_table = pa.Table.from_arrays([pa.array(["1"]), pa.array(["2"])], names=["a", "a"])
+    if format_ == "csv":
+        (folder / "t.csv").write_text("a,a\n1,2\n")
+    else:
+        pyarrow.parquet.write_table(arrow_table, folder / "t.parquet")
+    source = {"type": "file", "uri": of_organization(f"t.{format_}")}
+    target = {"type": "file", "uri": of_organization("b.ndjson")}
+    error = await refused(worker, source, target)
+    assert "several columns named 'a': rename all but one" in error.message
+    found = await attempt(
+        worker, "duckdb", {"query": "from t", "inputs": {"t": {"path": source["uri"]}}}
+    )
+    assert found.error is not None
+    assert "several columns named 'a'" in found.error.message
