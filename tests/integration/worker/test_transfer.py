@@ -658,3 +658,27 @@ async def test_a_file_with_a_column_name_twice_is_refused(
     )
     assert found.error is not None
     assert "several columns named 'a'" in found.error.message
+
+
+async def test_arrays_go_through_csv_and_come_back(worker: Bench, db: Any) -> None:
+    columns = "n int, xs int[], words text[], grid float8[][], moments timestamptz[]"
+    await db.execute(f"create table t({columns}); create table back({columns})")
+    await db.execute(
+        """insert into t values
+        (1, '{1,null,3}', '{"a,b","c\\"d",null,"","\\\\"}', '{{1,2.5},{3,4}}',
+            '{2026-01-02 03:04:05+00}'),
+        (2, '{}', '{}', '{}', null),
+        (3, null, '{"[1]","NULL","{}"}', null, '{}')"""
+    )
+    file = {"type": "file", "uri": of_organization("arrays.csv")}
+    source = {"type": "postgres", "auth": "db", "query": "select * from t order by n"}
+    await moved(worker, source, {**file, "mode": "replace"})
+    await moved(worker, file, table("back"))
+    before = await db.fetch("select * from t order by n")
+    assert await db.fetch("select * from back order by n") == before
+
+
+async def test_the_own_text_of_an_array_is_read_as_before(worker: Bench, db: Any) -> None:
+    await db.execute("create table t(xs int[])")
+    await moved(worker, rows_of([{"xs": "{1,2}"}, {"xs": "[0:1]={7,8}"}]), table("t"))
+    assert await db.fetch("select xs::text as x from t") == [("{1,2}",), ("[0:1]={7,8}",)]

@@ -4,6 +4,9 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+import msgspec
+
+from noetl_contracts import codec
 from noetl_playbook.templates.output_forms import sql_ident
 from noetl_storage.arrow.table_schema import Kinds
 from noetl_worker.domain import text_values
@@ -211,7 +214,21 @@ def build_value_expression(column: TargetColumn) -> str:
     return f"source.{name}::{column.type}"
 
 
+def _read_json_list(value: Any) -> Any:
+    """Read the JSON of a list, as csv holds one; leave all else as it is, as an array's own text.
+
+    With bounds, such a text begins alike and is no JSON: `[0:1]={1,2}`.
+    """
+    if not isinstance(value, str) or not value.lstrip().startswith("["):
+        return value
+    with suppress(msgspec.DecodeError):
+        return codec.decode_exactly(value)
+    return value
+
+
 def _format_value(value: Any, column: TargetColumn) -> str | None:
+    if column.is_array:
+        value = _read_json_list(value)
     if column.is_array and isinstance(value, list):
         return text_values.format_array_literal(value)
     if value is not None and column.type.startswith(_INTERVAL):
