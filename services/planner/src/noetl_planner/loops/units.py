@@ -193,6 +193,7 @@ class UnitEncoder:
 
 def _is_failure_record(value: Any, step: str) -> bool:
     """Tell what stands for an item that failed from a result that a tool gave."""
-    error = value.get("error") if isinstance(value, dict) else None
-    is_failed = isinstance(error, dict) and value.get("status") == "error"
-    return is_failed and "kind" in error and error.get("step") == step
+    if not isinstance(value, dict) or value.get("status") != "error":
+        return False
+    error = value.get("error")
+    return isinstance(error, dict) and "kind" in error and error.get("step") == step
