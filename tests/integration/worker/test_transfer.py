@@ -154,9 +154,11 @@ async def test_a_value_that_does_not_fit_changes_nothing(
 ) -> None:
     await db.execute("create table t(i int)")
     rows = [{"i": 1}, {"i": value}]
-    error = await refused(worker, rows_of(rows), table("t"), chunk_size=1)
-    assert error.kind == "db_error"
-    assert await db.fetchval("select count(*) from t") == 0
+    for chunk_size in (1, 2):
+        error = await refused(worker, rows_of(rows), table("t"), chunk_size=chunk_size)
+        assert error.kind == "db_error"
+        assert error.message.endswith("(column 'i', row 2)")
+        assert await db.fetchval("select count(*) from t") == 0
 
 
 async def test_names_are_only_names(worker: Bench, db: Any) -> None:
