@@ -684,3 +684,14 @@ async def test_the_own_text_of_an_array_is_read_as_before(worker: Bench, db: Any
     await db.execute("create table t(xs int[])")
     await moved(worker, rows_of([{"xs": "{1,2}"}, {"xs": "[0:1]={7,8}"}]), table("t"))
     assert await db.fetch("select xs::text as x from t") == [("{1,2}",), ("[0:1]={7,8}",)]
+
+
+async def test_a_text_of_a_column_that_does_not_fit_is_told_with_its_column(
+    worker: Bench, db: Any, tmp_path: Path
+) -> None:
+    await db.execute("create table t(id int, d date)")
+    arrow_table = pa.table({"id": [1, 2], "d": ["2026-01-02", "nope"]})
+    pyarrow.parquet.write_table(arrow_table, files_of(tmp_path) / "t.parquet")
+    file = {"type": "file", "uri": of_organization("t.parquet")}
+    error = await refused(worker, file, table("t"))
+    assert error.message.endswith("\"nope\" (column 'd')")
