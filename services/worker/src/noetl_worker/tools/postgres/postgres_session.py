@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 
 from noetl_chassis import identity
 from noetl_storage.process.lazy_import import LazyModule
-from noetl_worker.domain.failures import ToolFailure, build_error
+from noetl_worker.domain.failures import ToolFailure, build_error, check_column_names
 from noetl_worker.sql import queries
 from noetl_worker.tools.postgres.transactions import hold_transaction
 from noetl_worker.tools.postgres.value_forms import read_json
@@ -354,13 +354,14 @@ def _is_derived(prepared_statement: "PreparedStatement[Any]") -> bool:
 def _build_plan(prepared_statement: "PreparedStatement[Any]", *, is_checked: bool) -> StatementPlan:
     types = tuple(parameter.name for parameter in prepared_statement.get_parameters())
     attributes = prepared_statement.get_attributes()
-    # Of columns with one name the last is in the row.
+    columns = tuple(column.name for column in attributes)
+    check_column_names(columns, source="postgres")
     readers = {column.name: find_reader(column.type.name) for column in attributes}
     return StatementPlan(
         prepared=prepared_statement,
         binders=tuple(get_binder(name) for name in types),
         parameter_types=types,
-        columns=tuple(column.name for column in attributes),
+        columns=columns,
         readers=tuple((name, reader) for name, reader in readers.items() if reader is not None),
         types=arrow_types.list_column_types(attributes),
         doubtful=tuple(

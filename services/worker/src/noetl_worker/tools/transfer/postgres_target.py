@@ -4,6 +4,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+import asyncpg
+import msgspec
+
+from noetl_contracts import codec
 from noetl_playbook.templates.output_forms import sql_ident
 from noetl_storage.arrow.table_schema import Kinds
 from noetl_worker.domain import text_values
@@ -47,6 +51,7 @@ class PostgresTable:
         self._session = session
         self._parts = parts
         self._aim = aim
+        self._row_count = 0
         self._is_staged = aim.is_merge or (is_whole and aim.mode in transfer_rows.KEYED_MODES)
         self._columns: dict[str, TargetColumn] = {}
         self._is_plain = False
@@ -151,7 +156,14 @@ class PostgresTable:
         plan = self._plan_by_text.get(text)
         if plan is None:
             plan = self._plan_by_text[text] = await self._session.describe_statement(text)
-        await plan.prepared.fetch(*arrays)
+        try:
+            await plan.prepared.fetch(*arrays)
+        except asyncpg.DataError as problem:
+            # Of rows with one key only the last is here: a place among them says nothing.
+            rows_before = None if keys else self._row_count
+            _add_place(problem, dict(zip(names, arrays, strict=True)), rows_before)
+            raise
+        self._row_count += len(rows)
         return int((plan.prepared.get_statusmsg() or "0").rpartition(" ")[2])
 
     def _build_statement(self, columns: list[TargetColumn], keys: list[str]) -> str:
@@ -211,7 +223,39 @@ def build_value_expression(column: TargetColumn) -> str:
     return f"source.{name}::{column.type}"
 
 
+def _add_place(
+    problem: asyncpg.DataError,
+    texts_by_column: Mapping[str, list[str | None]],
+    rows_before: int | None,
+) -> None:
+    """Note the column and the row, counted from 1, of the first value that a message quotes.
+
+    The server names neither where a list of texts is cast.
+    """
+    message = str(problem)
+    for name, texts in texts_by_column.items():
+        for place, text in enumerate(texts, start=1):
+            if text and f'"{text}"' in message:
+                row = "" if rows_before is None else f", row {rows_before + place}"
+                problem.add_note(f"column '{name}'{row}")
+                return
+
+
+def _read_json_list(value: Any) -> Any:
+    """Read the JSON of a list, as csv holds one; leave all else as it is, as an array's own text.
+
+    With bounds, such a text begins alike and is no JSON: `[0:1]={1,2}`.
+    """
+    if not isinstance(value, str) or not value.lstrip().startswith("["):
+        return value
+    with suppress(msgspec.DecodeError):
+        return codec.decode_exactly(value)
+    return value
+
+
 def _format_value(value: Any, column: TargetColumn) -> str | None:
+    if column.is_array:
+        value = _read_json_list(value)
     if column.is_array and isinstance(value, list):
         return text_values.format_array_literal(value)
     if value is not None and column.type.startswith(_INTERVAL):
