@@ -32,7 +32,7 @@ class FailedRow(CanonicalValue, frozen=True, kw_only=True):
 class LoopPart(CanonicalValue, frozen=True, kw_only=True):
     """What became of one unit; `is_single` says that its list of results holds the result.
 
-    `failed_rows` are the items that failed, where a unit holds several and each counts.
+    `failed_rows` are the items that failed, where units hold several and each counts.
     """
 
     index: int
@@ -175,12 +175,10 @@ class FaninView(Lookup):
     def _list_failed(self) -> list[dict[str, Any]]:
         if not self._counters.get("failed"):
             return []
-        failed = (
-            item
-            for part in self._list_parts()
-            if part.status == "error"
-            for item in part.failed_rows or (part,)
-        )
+        parts = self._list_parts()
+        failed: Iterable[LoopPart | FailedRow] = [row for part in parts for row in part.failed_rows]
+        if not failed:
+            failed = (part for part in parts if part.status == "error")
         return [
             {"index": item.index, "key": item.key, "error": item.error}
             for item in itertools.islice(failed, FAILED_ITEMS_MAX)
