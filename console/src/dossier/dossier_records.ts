@@ -97,7 +97,8 @@ export function buildRecords(dossier: Dossier): Records {
     if (step !== undefined && version !== null && findPast()[step])
       return readAnswer(findPastResult(step, Number(version))?.preview ?? undefined, path);
     const body = readAnswer(answers.value?.[path], path);
-    if (RESULTS.test(path) && version !== null) return listPast(body as ResultList, Number(version));
+    if (RESULTS.test(path) && version !== null)
+      return listPast(body as ResultList, Number(version));
     if (!ITEMS.test(path)) return body;
     const limit = Number(query.get("limit") ?? 100);
     return cutItems(body as ItemPage, query.get("state") ?? "", query.get("after") ?? "", limit);

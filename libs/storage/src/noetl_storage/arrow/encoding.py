@@ -30,7 +30,7 @@ from noetl_storage.size_limits.refusals import (
     build_too_large_error,
 )
 
-__all__ = ["PARQUET_MEDIA_TYPE", "Compression", "PayloadTooLarge", "PayloadUnreadable"]
+__all__ = ["PACKINGS", "PARQUET_MEDIA_TYPE", "Compression", "PayloadTooLarge", "PayloadUnreadable"]
 
 TableFormat = Literal["arrow", "parquet"]
 
