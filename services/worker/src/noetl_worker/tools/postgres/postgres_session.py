@@ -9,8 +9,9 @@ without one is described anew at every run, in a transaction, which keeps its ta
 
 import re
 import time
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
@@ -166,6 +167,31 @@ def build_unread_failure(plan: StatementPlan, problem: Exception) -> ToolFailure
     subject = f"column {names}" if len(columns) == 1 else f"one of the columns {names}"
     text = f"{subject} holds a value that cannot be read ({problem}): cast it to text in the query"
     return ToolFailure(build_error("schema", text, source="postgres"))
+
+
+@contextmanager
+def note_refused_text(
+    texts_by_column: Mapping[str, list[str | None]], rows_before: int | None
+) -> Iterator[None]:
+    """Note the column, and the row counted from 1, of a text that the block cannot cast.
+
+    The server quotes the text alone where a list of texts is cast. Without `rows_before` the row
+    is left out.
+    """
+    try:
+        yield
+    except asyncpg.DataError as problem:
+        message = str(problem)
+        places = (
+            (name, place)
+            for name, texts in texts_by_column.items()
+            for place, text in enumerate(texts, start=1)
+            if text and f'"{text}"' in message
+        )
+        for name, place in islice(places, 1):
+            row = "" if rows_before is None else f", row {rows_before + place}"
+            problem.add_note(f"column '{name}'{row}")
+        raise
 
 
 class PostgresSession:

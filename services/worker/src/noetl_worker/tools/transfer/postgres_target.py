@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-import asyncpg
 import msgspec
 
 from noetl_contracts import codec
@@ -16,7 +15,11 @@ from noetl_worker.sql import queries, sql_statements
 from noetl_worker.sql.lexer import Dialect
 from noetl_worker.tools.postgres import copy_columns
 from noetl_worker.tools.postgres.intervals import format_duration, write_interval
-from noetl_worker.tools.postgres.postgres_session import PostgresSession, StatementPlan
+from noetl_worker.tools.postgres.postgres_session import (
+    PostgresSession,
+    StatementPlan,
+    note_refused_text,
+)
 from noetl_worker.tools.postgres.value_types import bind_values
 from noetl_worker.tools.tables import transfer_rows
 from noetl_worker.tools.tables.transfer_rows import TransferAim
@@ -156,13 +159,10 @@ class PostgresTable:
         plan = self._plan_by_text.get(text)
         if plan is None:
             plan = self._plan_by_text[text] = await self._session.describe_statement(text)
-        try:
+        # Of rows with one key only the last is here: a place among them says nothing.
+        rows_before = None if keys else self._row_count
+        with note_refused_text(dict(zip(names, arrays, strict=True)), rows_before):
             await plan.prepared.fetch(*arrays)
-        except asyncpg.DataError as problem:
-            # Of rows with one key only the last is here: a place among them says nothing.
-            rows_before = None if keys else self._row_count
-            _add_place(problem, dict(zip(names, arrays, strict=True)), rows_before)
-            raise
         self._row_count += len(rows)
         return int((plan.prepared.get_statusmsg() or "0").rpartition(" ")[2])
 
@@ -221,24 +221,6 @@ def build_value_expression(column: TargetColumn) -> str:
         return f"decode(source.{name}, 'base64')"
     # The type is the catalog's own spelling of it, which is quoted where it must be.
     return f"source.{name}::{column.type}"
-
-
-def _add_place(
-    problem: asyncpg.DataError,
-    texts_by_column: Mapping[str, list[str | None]],
-    rows_before: int | None,
-) -> None:
-    """Note the column and the row, counted from 1, of the first value that a message quotes.
-
-    The server names neither where a list of texts is cast.
-    """
-    message = str(problem)
-    for name, texts in texts_by_column.items():
-        for place, text in enumerate(texts, start=1):
-            if text and f'"{text}"' in message:
-                row = "" if rows_before is None else f", row {rows_before + place}"
-                problem.add_note(f"column '{name}'{row}")
-                return
 
 
 def _read_json_list(value: Any) -> Any:
