@@ -191,6 +191,7 @@ test/containers: setup ## Try the images, the ports over servers in containers, 
 	@$(PYTEST) -rs tests/integration/containers tests/containers
 ifeq ($(K),)
 	@NOETL_TEST_SERVERS=containers $(PYTEST) -rs tests/conformance -k "not memory and not filesystem"
+	@NOETL_TEST_SERVERS=containers $(PYTEST) -rs tests/integration/spark/test_spark_datasets.py -k opens_nothing_but
 endif
 
 # From the commit before the last change of the schema, or UPGRADE_FROM=ref.

@@ -31,6 +31,7 @@ def _build_dashboard(name: str, board: dict[str, Any]) -> dict[str, Any]:
         "schemaVersion": 39,
         "refresh": "30s",
         "time": {"from": "now-1h", "to": "now"},
+        "annotations": {"list": []},
         "templating": {
             "list": [
                 {

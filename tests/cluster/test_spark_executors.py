@@ -42,6 +42,8 @@ def system(cluster: OneNode, umbrella: Umbrella) -> Iterator[Installed]:
         "sparkSecret": "noetl-worker",
         "sparkExecutors": EXECUTORS_MAX,
         "sparkCodeAllowed": True,
+        # The store of the cluster starts as that of compose, which gives short-lived keys.
+        "sparkKeys": "scoped",
         "sparkConf": ";".join(f"{name}={value}" for name, value in CONF.items()),
     }
     with umbrella.install(NAMESPACE, values) as system:

@@ -81,6 +81,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComposedStack]:
             "NOETL_PROMETHEUS_PORT": str(ports["prometheus"]),
             "NOETL_OTLP_ENDPOINT": "http://collector:4318",
             "NOETL_SPARK_CODE_ALLOWED": "true",
+            # No query runs without short-lived keys, which compose's store gives.
+            "NOETL_SPARK_KEYS": "scoped",
             "NOETL_SPARK_CORES": "1",
             "NOETL_SPARK_MEMORY": "1g",
         },

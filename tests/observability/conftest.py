@@ -35,3 +35,8 @@ def prometheus() -> Path:
 @pytest.fixture(scope="session")
 def otelcol() -> Path:
     return find_tool("otelcol")
+
+
+@pytest.fixture(scope="session")
+def dashboard_reader() -> Path:
+    return find_tool("read-dashboards")

@@ -163,6 +163,23 @@ def wait_for_scrapes(server: Prometheus, *, more: int) -> None:
     )
 
 
+def test_every_dashboard_is_one_of_grafanas_schema(dashboard_reader: Path, tmp_path: Path) -> None:
+    """Grafana itself is not started by any lane; its published schema is strict."""
+    stored = sorted(str(path) for path in dashboards.FOLDER.glob("*.json"))
+    assert check_schema(dashboard_reader, *stored) == ""
+    spoiled = tmp_path / "spoiled.json"
+    spoiled.write_text(Path(stored[0]).read_text("utf-8").replace('"gridPos"', '"gridPlace"'))
+    assert "gridPlace" in check_schema(dashboard_reader, str(spoiled))
+
+
+def check_schema(reader: Path, *files: str) -> str:
+    """Return what Grafana's schema refuses, empty where that is nothing."""
+    done = subprocess.run(  # noqa: S603 (a known program)
+        [str(reader), *files], check=False, capture_output=True, text=True, timeout=60
+    )
+    return done.stdout + done.stderr
+
+
 def test_every_panel_shows_a_number_of_the_run(scraped_run: Prometheus) -> None:
     silent = scraped_run.list_silent()
     assert set(silent) <= set(ONLY_WHEN_WRONG), silent

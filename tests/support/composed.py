@@ -1,6 +1,7 @@
 """The files of compose as they are read, and what its first start makes beside them."""
 
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,12 @@ def read_services() -> dict[str, dict[str, Any]]:
     for file in ("platform", "services", *PROFILES):
         found |= yaml.safe_load((COMPOSE / f"{file}.yaml").read_text())["services"]
     return found
+
+
+def list_bus_users() -> tuple[str, ...]:
+    """List the users of NATS, each of whose passwords its configuration takes from a variable."""
+    told = (COMPOSE / "nats.conf").read_text()
+    return tuple(name.lower() for name in re.findall(r"\$NATS_([A-Z_]+)_PASSWORD", told))
 
 
 def make_secrets(folder: Path, *arguments: str, **given: str) -> subprocess.CompletedProcess[str]:

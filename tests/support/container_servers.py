@@ -13,14 +13,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.support import containers, servers
+from tests.support import composed, containers, servers
 from tests.support.servers import NatsServer, PostgresServer, S3Server, wait_until
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "deploy/compose"
 POSTGRES, NATS, S3 = "postgres:18", "nats:2.15-alpine", "chrislusf/seaweedfs:4.48"
 READY_S = 120.0
-USERS = ("admin", "planner", "worker", "projector", "outbox", "reaper", "source")
+USERS = composed.list_bus_users()
 REGION, BUCKET = "us-east-1", "noetl"
 
 

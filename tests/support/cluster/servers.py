@@ -5,6 +5,7 @@ import hashlib
 import secrets
 from typing import Any
 
+from tests.support import composed
 from tests.support.cluster import manifests
 from tests.support.cluster.kubectl import Kubectl
 from tests.support.cluster.programs import ROOT
@@ -13,7 +14,7 @@ COMPOSE = ROOT / "deploy/compose"
 READY = "240s"
 IMAGES = ("postgres:18", "nats:2.15-alpine", "chrislusf/seaweedfs:4.48")
 LEDGER_USERS = ("owner", "planner", "projector", "outbox", "reaper", "archivist", "reader")
-BUS_USERS = ("admin", "planner", "worker", "projector", "outbox", "reaper", "source", "monitor")
+BUS_USERS = composed.list_bus_users()
 PAYLOAD_URL = "s3://noetl?endpoint=http://s3.store.svc:8333&region=us-east-1"
 
 
