@@ -319,3 +319,45 @@ def put_command_row(world: ApiWorld, execution: str, status: str) -> None:
         "heard_at": datetime.now(UTC),
     }
     world.store.row_by_key_by_surface.setdefault("command", {})[execution, command_id] = row
+
+
+async def test_frames_are_listed_as_they_were_at_a_version() -> None:
+    world = ApiWorld()
+    ref = await store(world, list("abcdef"))
+    execution = await a_run(
+        world,
+        *opened(collection_ref=ref),
+        dispatched(1, ref),
+        begun(1, LOST),
+        abandoned(),
+        dispatched(2, ref),
+        begun(2, LATER),
+        committed([1, 2, 3]),
+    )
+    async with open_client(make_guarded_app(world), OWNER) as client:
+        address = f"/api/executions/{execution}/frames"
+
+        async def list_frames(**query: Any) -> list[tuple[Any, ...]]:
+            answer = await client.get(address, params=query)
+            assert answer.status_code == HTTPStatus.OK, answer.text
+            page = answer.json()
+            assert page["total"] >= len(page["frames"])
+            return [
+                (frame["status"], frame["attempts"], frame["owner_worker"])
+                for frame in page["frames"]
+            ]
+
+        head = (await client.get(f"/api/executions/{execution}/moment")).json()["head_version"]
+        first = head - 5
+        assert await list_frames(version=first - 1) == []
+        assert await list_frames(version=first + 1) == [("RUNNING", 1, LOST)]
+        assert await list_frames(version=first + 1, status="running", stage_id=STAGE) != []
+        assert await list_frames(version=first + 1, status="completed") == []
+        assert await list_frames(version=first + 1, stage_id="78") == []
+        assert await list_frames(version=first + 1, offset=1) == []
+        assert await list_frames(version=head) == [("COMPLETED", 2, LATER)]
+        live, past = [
+            (await client.get(address, params=query)).json() for query in ({}, {"version": head})
+        ]
+        assert live == past
+        assert (await client.get(address, params={"version": head + 1})).status_code == 400

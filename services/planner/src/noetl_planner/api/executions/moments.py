@@ -25,7 +25,8 @@ from noetl_planner.api.http.services import ApiServices, Services
 from noetl_planner.api.lookup import execution_lookup, fold_slices, hidden_values, views
 from noetl_planner.api.lookup.fold_slices import MomentProgress, MomentUnderWay
 from noetl_planner.api.lookup.views import AwaitedMessage, LoopView, Row, StageView
-from noetl_planner.api.pools import pool_waits
+from noetl_planner.api.pools import lost_work, pool_waits
+from noetl_planner.api.pools.lost_work import LostWork
 from noetl_planner.api.pools.pool_waits import Waiting
 from noetl_planner.moments.moment_folds import MomentFold
 from noetl_playbook.views import ctx_references
@@ -88,6 +89,7 @@ class Moment(Struct, frozen=True, kw_only=True):
     variables: dict[str, Any]
     workload: Any
     waiting: list[Waiting] = []
+    lost: list[LostWork] = []
     messages: list[AwaitedMessage] = []
     late: list[views.LateView] = []
 
@@ -157,11 +159,16 @@ async def _view_present(services: ApiServices, row: Row, head_version: int) -> M
     execution_id = ExecutionId(row["execution_id"])
     surfaces = await _read_surfaces(services.history, execution_id, row)
     moment = await _view_surfaces(services, row, surfaces, head_version, is_past=False)
-    if views.is_terminal(row):
-        return moment
+    return moment if views.is_terminal(row) else await show_waits(services, moment)
+
+
+async def show_waits(services: ApiServices, moment: Moment) -> Moment:
+    """Show what a live run waits for now: that changes without an event of the run."""
+    execution_id = ExecutionId(moment.execution_id)
     return structs.replace(
         moment,
         waiting=await pool_waits.list_execution_waits(services, execution_id),
+        lost=await lost_work.list_lost_work(services, execution_id),
         messages=await views.list_awaited_messages(services, execution_id),
     )
 

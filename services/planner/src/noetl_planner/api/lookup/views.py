@@ -17,6 +17,7 @@ from noetl_contracts.ledger.records import OpenWait
 from noetl_contracts.requests import inbox
 from noetl_contracts.status import TERMINAL_EXECUTION, ExecutionStatus
 from noetl_planner.api.http.services import ApiServices
+from noetl_planner.api.pools.lost_work import LostWork
 from noetl_planner.api.pools.pool_waits import Waiting
 from noetl_planner.api.pools.store_waits import StoreWaitView
 from noetl_playbook.views import ctx_references, error_view
@@ -233,6 +234,7 @@ class StatusView(Struct, frozen=True, kw_only=True):
     stages: list[StageView]
     loops: list[LoopView]
     waiting: list[Waiting] = []
+    lost: list[LostWork] = []
     messages: list[AwaitedMessage] = []
     store_waits: list[StoreWaitView] = []
     late: list[LateView] = []
@@ -367,6 +369,7 @@ def view_status(
     stages: list[Row],
     loops: list[Row],
     waiting: list[Waiting],
+    lost: list[LostWork],
     messages: list[AwaitedMessage],
     store_waits: list[StoreWaitView],
     now: datetime,
@@ -391,6 +394,7 @@ def view_status(
         stages=[view_stage(stage) for stage in stages],
         loops=[view_loop(loop) for loop in loops],
         waiting=waiting,
+        lost=lost,
         messages=messages,
         store_waits=store_waits,
         late=list_late_marks(row),
