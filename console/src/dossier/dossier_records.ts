@@ -3,12 +3,7 @@ import { ApiProblem } from "../lib/api";
 import type { Records } from "../lib/records";
 import type { EventView, ItemPage, LogLine, Moment, ResultList } from "../lib/types";
 import { cutItems, showItemsAt } from "./past_items";
-import {
-  expandMoment,
-  type Dossier,
-  type PastResult,
-  type RecordedAnswer,
-} from "./parts";
+import { expandMoment, type Dossier, type PastResult, type RecordedAnswer } from "./parts";
 import { readChunk, readEvent, viewEvent, viewLines } from "./sealed_event";
 
 const RESULTS = /^\/api\/result\/\d+\/list$/;

@@ -386,7 +386,9 @@ async def test_a_version_of_an_earlier_run_of_the_step_shows_the_items_of_that_r
     events = [
         *(*beginning(), started(total=2, collection=["a", "b"]), issued(0), issued(1)),
         *(broken(1, error()), done(0)),
-        LoopDone(step="start", run_id=RUN, stats=LoopStats(total=2, success=1, failed=1), result=OK),
+        LoopDone(
+            step="start", run_id=RUN, stats=LoopStats(total=2, success=1, failed=1), result=OK
+        ),
         StepExit(step="start", run_id=RUN, status=RunStatus.COMPLETED),
         StepEnter(step="start", run_id=RunId("12"), activation=2),
         started(total=3, collection=["c", "d", "e"], run_id=RunId("12")),

@@ -422,9 +422,7 @@ async def test_work_that_waits_again_names_the_worker_that_lost_it(world: ApiWor
 async def test_a_worker_that_released_its_work_lost_nothing(world: ApiWorld) -> None:
     execution_id = await leased(world, "gpu")
     again = {"command_id": CommandId("5"), "run_id": RunId("11"), "step": "start"}
-    event = CommandReissued(
-        **again, attempt=2, reason=RELEASED, previous_worker=WorkerId("w-1")
-    )
+    event = CommandReissued(**again, attempt=2, reason=RELEASED, previous_worker=WorkerId("w-1"))
     await world.append(execution_id, [event], has_keys=True)
     await world.project(execution_id)
     async with opened_silent(world) as silent:

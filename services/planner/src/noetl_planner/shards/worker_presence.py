@@ -82,9 +82,7 @@ class WorkerPresence:
         None where that is not known: this process has not listened for so long, or the worker has
         said that it leaves, and finishes what it holds.
         """
-        last = [
-            received for key, received in self._last_heartbeats.items() if key[0] == worker_id
-        ]
+        last = [received for key, received in self._last_heartbeats.items() if key[0] == worker_id]
         if any(self._is_fresh(received) for received in last):
             return False
         is_leaving = bool(last) and all(received.beat.capacity <= 0 for received in last)

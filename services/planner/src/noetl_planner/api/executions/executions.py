@@ -295,9 +295,7 @@ async def list_stages(services: Services, execution_id: FromPath[str]) -> StageL
     return StageList(execution_id=checked_id, stages=[views.view_stage(stage) for stage in stages])
 
 
-@get(
-    "/executions/{execution_id:str}/frames", tags=["executions"], responses=fold_slices.UNDER_WAY
-)
+@get("/executions/{execution_id:str}/frames", tags=["executions"], responses=fold_slices.UNDER_WAY)
 async def list_frames(
     services: Services,
     execution_id: FromPath[str],

@@ -51,7 +51,8 @@ async def follow_moment(
     """Follow a run as it is until its end.
 
     Messages of the type `moment` hold what `/moment` shows, when it has changed and a few times a
-    second at most; that it waits for something else is told within seconds; those of the type `progress` tell how far Spark jobs are.
+    second at most; what it waits for is looked at every 5 s. Those of the type `progress` tell how
+    far Spark jobs are.
     """
     row = await execution_lookup.get_execution_row(services, execution_id)
     checked_id = ExecutionId(row["execution_id"])

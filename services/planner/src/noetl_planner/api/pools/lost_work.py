@@ -137,9 +137,7 @@ def _group_commands(commands: Iterable[_LostCommand]) -> list[list[_LostCommand]
 
 async def _explain_group(services: ApiServices, group: list[_LostCommand]) -> LostWork:
     first = group[0]
-    place = await pool_waits.explain_place(
-        services, first.pool, first.lane, commands=len(group)
-    )
+    place = await pool_waits.explain_place(services, first.pool, first.lane, commands=len(group))
     reason = place.reason
     if first.is_held and place.is_served:
         reason = f"another worker of pool {first.pool!r} is given it once the lease has ended"

@@ -166,9 +166,7 @@ async def _explain_pool(services: ApiServices, pool: str, lane: str) -> tuple[bo
     return True, f"behind other work of pool {pool!r}"
 
 
-def _is_lane_served(
-    services: ApiServices, pool: str, lane: str, backlog: Backlog | None
-) -> bool:
+def _is_lane_served(services: ApiServices, pool: str, lane: str, backlog: Backlog | None) -> bool:
     """Tell whether somebody asks for commands of a lane, or holds some and was heard lately.
 
     What a worker held that was killed stays unsettled for as long as no other one asks.
