@@ -12,7 +12,7 @@ from noetl_contracts.ids import ExecutionId, RunId
 from noetl_contracts.status import RunStatus
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices
-from noetl_planner.api.lookup import execution_lookup, replay_slices
+from noetl_planner.api.lookup import execution_lookup, replay_slices, views
 from noetl_planner.api.loop_items.views import ItemState, ItemView
 
 _LOOPS_ALONE = ("loop",)
@@ -54,7 +54,7 @@ async def list_loops(
     """List all loops at a version; raises a 400 for a version to come."""
     at = None
     if version is None:
-        rows = await services.history.projections.list_rows("loop", execution_id)
+        rows = views.sort_loops(await services.history.projections.list_rows("loop", execution_id))
     else:
         at = await execution_lookup.get_version_time(services, execution_id, version)
         fold = await replay_slices.fold_in_slices(
