@@ -133,7 +133,11 @@ async def test_what_a_run_waits_for_is_told_though_nothing_happens_in_it(
         reason="no worker serves pool 'default'",
     )
 
+    looks = 0
+
     async def list_lost(_: ApiServices, __: ExecutionId) -> list[LostWork]:
+        nonlocal looks
+        looks += 1
         return [lost]
 
     monkeypatch.setattr(lost_work, "list_lost_work", list_lost)
@@ -142,8 +146,12 @@ async def test_what_a_run_waits_for_is_told_though_nothing_happens_in_it(
         return run.moment is not None and b"no worker serves" in run.moment.full
 
     await eventually(is_told)
-    turn = run.turn
-    await asyncio.sleep(0.1)
+    turn, seen = run.turn, looks
+
+    async def is_looked_at_again() -> bool:
+        return looks > seen + 2
+
+    await eventually(is_looked_at_again)
     # What is as it was is not sent again.
     assert run.turn == turn
     await end_run(world)

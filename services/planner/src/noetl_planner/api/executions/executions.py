@@ -41,7 +41,6 @@ PAGE_MAX = 1000
 FRAMES_MAX = 1000
 # How many pages one request looks at for executions that its sender may see.
 PAGES_MAX = 20
-_FRAMES_ALONE = ("frame",)
 
 IdempotencyKey = Annotated[
     str | None, HeaderParameter(name="Idempotency-Key", min_length=1, max_length=KEY_LENGTH_MAX)
@@ -331,9 +330,7 @@ async def _fold_frames(
 
     Raises a 400 for a version to come, and a 413 where the frames take too much memory.
     """
-    await execution_lookup.get_version_time(services, execution_id, version)
-    fold = await replay_slices.fold_in_slices(services, execution_id, _FRAMES_ALONE, until=version)
-    row_by_id = fold.rows_by_surface["frame"]
+    row_by_id = await replay_slices.fold_frames(services, execution_id, version)
     encoded_rows = [row_by_id[frame_id] for frame_id in sorted(row_by_id, key=int)]
     if stage_id is None and status is None:
         return encoded_rows
