@@ -38,6 +38,7 @@ from noetl_messaging.streams import topology
 from noetl_messaging.streams.errors import MessagingUnavailable
 from noetl_messaging.streams.ports import Backlog, Message
 from noetl_planner.api.app import create_app
+from noetl_planner.api.pools import pool_waits
 from noetl_planner.domain.decision.draft import Limits
 from noetl_planner.moments import shared_moments
 from noetl_planner.shards.worker_presence import WorkerPresence
@@ -414,6 +415,9 @@ async def test_work_that_waits_again_names_the_worker_that_lost_it(world: ApiWor
     )
     await world.project(execution_id)
     async with opened_silent(world) as silent:
+        # It may be on its way to another worker.
+        assert await silent.list_lost(execution_id) == []
+        silent.clock.advance_by(pool_waits.WAITED_S + 1)
         (lost,) = await silent.list_lost(execution_id)
         assert (lost["worker_id"], lost["is_held"], lost["is_served"]) == ("w-1", False, False)
         assert "no worker serves pool 'gpu'" in lost["reason"]
@@ -426,6 +430,7 @@ async def test_a_worker_that_released_its_work_lost_nothing(world: ApiWorld) -> 
     await world.append(execution_id, [event], has_keys=True)
     await world.project(execution_id)
     async with opened_silent(world) as silent:
+        silent.clock.advance_by(pool_waits.WAITED_S + 1)
         assert await silent.list_lost(execution_id) == []
 
 

@@ -18,7 +18,7 @@ from noetl_planner.api.pools import pool_waits
 from noetl_planner.domain.decision import idempotency_keys
 
 COMMANDS_MAX = 500
-# Commands that were lost are looked up one by one, those first that wait longest.
+# Commands that wait again are looked up one by one.
 LOOKED_UP_MAX = 20
 LOST_MAX = 8
 STEPS_MAX = 20
@@ -88,17 +88,20 @@ def is_holder_silent(services: ApiServices, command: LeasedCommand) -> bool:
 
 
 async def _list_given_up(services: ApiServices, execution_id: ExecutionId) -> list[_LostCommand]:
-    """List commands that wait again since their lease ended."""
+    """List commands that wait again since their worker was given up, for longer than a moment."""
     issued = await services.history.projections.list_issued(
-        **services.tenant_scope, execution_id=execution_id, commands_max=LOOKED_UP_MAX
+        **services.tenant_scope, execution_id=execution_id, commands_max=COMMANDS_MAX
     )
-    rows = await services.history.projections.list_commands(
-        execution_id, [command.command_id for command in issued]
-    )
-    attempt_by_id = {CommandId(str(row["command_id"])): row["attempts"] or 0 for row in rows}
+    before = services.clock.now() - timedelta(seconds=pool_waits.WAITED_S)
+    late = {command.command_id: command for command in issued if command.since < before}
+    rows = await services.history.projections.list_commands(execution_id, list(late))
+    again = [
+        (late[CommandId(str(row["command_id"]))], row["attempts"])
+        for row in rows
+        if (row["attempts"] or 0) > 1
+    ]
     lost = [
-        await _find_loss(services, command, attempt_by_id.get(command.command_id, 0))
-        for command in issued
+        await _find_loss(services, command, attempt) for command, attempt in again[:LOOKED_UP_MAX]
     ]
     return [command for command in lost if command is not None]
 
@@ -107,8 +110,6 @@ async def _find_loss(
     services: ApiServices, command: IssuedCommand, attempt: int
 ) -> _LostCommand | None:
     """Return who held a command before it waited again; None where it was not lost."""
-    if attempt <= 1:
-        return None
     key = idempotency_keys.build_reissued_key(command.command_id, attempt)
     envelope = await services.history.ledger.find_by_key(command.execution_id, key)
     event = None if envelope is None else envelope.event
