@@ -79,7 +79,7 @@ def lost(stack: Stack, long_run: tuple[str, str], open_page: OpenPage) -> Iterat
 
 
 def find_notice(page: Page) -> Locator:
-    return page.get_by_role("region", name="Work of a worker that is not heard")
+    return page.get_by_role("region", name="Work of workers that are not heard")
 
 
 def test_every_page_of_a_lost_run_says_who_had_it_and_what_to_do(
