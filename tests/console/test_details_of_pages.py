@@ -30,6 +30,23 @@ SLOW = a_playbook(
       tool: {kind: python, code: "import time; time.sleep(25)"}
     """,
 )
+# A loop of two items, and then of four.
+ROUNDS = a_playbook(
+    "rounds",
+    """\
+    - step: count
+      tool: {kind: noop, result: {number: "{{ ctx.number | default(0) + 2 }}"}}
+      set: {ctx.number: "{{ count.number }}"}
+      next: {arcs: [{step: each}]}
+    - step: each
+      loop: {in: "{{ range(ctx.number) }}", iterator: row, spec: {mode: parallel}}
+      tool: {kind: noop, result: "{{ iter.row }}"}
+      next: {arcs: [{step: count, when: "{{ event.name == 'loop.done' and ctx.number < 4 }}"}]}
+    """,
+)
+FRAMED_ROUNDS = ROUNDS.replace("rounds", "framed-rounds").replace(
+    "{mode: parallel}", "{mode: chunked, chunk_size: 2}"
+)
 HOUR = {"path": "demo/greeting", "cron": "0 * * * *"}
 
 
@@ -160,3 +177,45 @@ def test_a_frame_at_work_waits_for_nothing(stack: Stack) -> None:
     frame = next(frame for frame, status in list_statuses() if status == "RUNNING")
     assert http.get(f"{frames}/{frame}").json()["waiting"] is None
     assert http.post(f"{api}/api/executions/{run}/cancel", json={}).is_success
+
+
+def list_versions(stack: Stack, run: str, event_type: str) -> list[int]:
+    """The versions at which events of one type happened."""
+    url = f"{stack.url('api')}/api/executions/{run}/events"
+    events = http.get(url, params={"limit": 1000}).json()["events"]
+    return [event["version"] for event in events if event["event_type"] == event_type]
+
+
+def test_items_and_frames_of_a_loop_that_ran_again_are_those_of_the_moment(
+    open_page: OpenPage, stack: Stack
+) -> None:
+    run = run_to_its_end(stack, ROUNDS, "rounds")
+    first, second = list_versions(stack, run, "loop.done")
+    watched = open_page()
+    page = watched.open(f"runs/{run}/items?step=each&as_of={first}")
+    rows = page.get_by_role("region", name="Each item").locator("tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.get_by_text("completed")).to_have_count(2)
+    page.get_by_label("State").select_option("pending")
+    expect(page.get_by_text("No item is in this state.")).to_be_visible()
+    page = watched.open(f"runs/{run}/items?step=each&as_of={second}")
+    expect(rows).to_have_count(4)
+    run = run_to_its_end(stack, FRAMED_ROUNDS, "framed-rounds")
+    begun = list_versions(stack, run, "frame.started")[0]
+    page = watched.open(f"runs/{run}?as_of={begun}")
+    strip = page.get_by_role("img", name=re.compile("frames of each"))
+    expect(strip).to_have_count(1)
+    strip.focus()
+    strip.press("ArrowRight")
+    strip.press("Enter")
+    frames = page.get_by_role("region", name="Each frame of each").locator("tbody tr")
+    expect(frames).to_have_count(1)
+    expect(frames.first).to_contain_text("running")
+    frames.first.get_by_role("button").click()
+    leases = page.get_by_role("region", name="Leases of frame").locator("tbody tr")
+    expect(leases).to_have_count(1)
+    expect(leases).to_contain_text("held")
+    page.get_by_role("button", name="Output", exact=True).click()
+    expect(page.get_by_text("the frame has not ended: it gave nothing yet")).to_be_visible()
+    keep_pictures(page, "past-frames")
+    watched.check()

@@ -20,6 +20,7 @@ from tests.console.conftest import (
     watch_page,
 )
 from tests.console.test_console_pages import AXE_OPTIONS, PICTURES, Theme
+from tests.console.test_details_of_pages import ROUNDS, list_versions, run_to_its_end
 from tests.support.asking import http
 from tests.support.polling import PATIENCE_S
 from tests.support.servers import wait_until
@@ -236,6 +237,27 @@ def test_a_step_that_ran_again_shows_at_each_moment_the_result_of_then(
     for width in (1280, 360):
         page.set_viewport_size({"width": width, "height": 900})
         page.screenshot(path=PICTURES / f"dossier-past-{width}.png", full_page=True)
+
+
+def test_a_loop_that_ran_again_shows_at_each_moment_the_items_of_then(
+    open_file: OpenFile, stack: Stack, tmp_path: Path
+) -> None:
+    run = run_to_its_end(stack, ROUNDS, "dossier-rounds")
+    file = export(stack, run, tmp_path / "rounds.html")
+    page = open_file(file, f"#/runs/{run}/items?step=each")
+    rows = page.get_by_role("region", name="Each item").locator("tbody tr")
+    expect(rows).to_have_count(4)
+    slider = page.get_by_role("slider", name="Version of the history")
+    first, second = list_versions(stack, run, "loop.done")
+    slider.fill(str(first))
+    expect(page.get_by_text(f"as it was after event {first},")).to_be_visible()
+    expect(rows).to_have_count(2)
+    expect(rows.get_by_text("completed")).to_have_count(2)
+    begun = list_versions(stack, run, "loop.started")[0]
+    slider.fill(str(begun))
+    expect(rows.get_by_text("pending")).to_have_count(2)
+    slider.fill(str(second))
+    expect(rows.get_by_text("completed")).to_have_count(4)
 
 
 def test_payloads_are_listed_with_the_events_that_name_them(

@@ -1,19 +1,15 @@
 // Answers the questions of the pages from a dossier, as the planner answered them.
 import { ApiProblem } from "../lib/api";
 import type { Records } from "../lib/records";
-import type { EventView, ItemPage, LogLine, ResultList } from "../lib/types";
-import {
-  cutItems,
-  expandMoment,
-  type Dossier,
-  type PastResult,
-  type RecordedAnswer,
-} from "./parts";
+import type { EventView, ItemPage, LogLine, Moment, ResultList } from "../lib/types";
+import { cutItems, showItemsAt } from "./past_items";
+import { expandMoment, type Dossier, type PastResult, type RecordedAnswer } from "./parts";
 import { readChunk, readEvent, viewEvent, viewLines } from "./sealed_event";
 
 const RESULTS = /^\/api\/result\/\d+\/list$/;
 const RESULT = /^\/api\/executions\/\d+\/result\/(.+)$/;
-const ITEMS = /^\/api\/executions\/\d+\/items\//;
+const ITEMS = /^\/api\/executions\/\d+\/items\/(.+)$/;
+const PAST_ITEMS = /^\/api\/executions\/\d+\/past-items$/;
 
 export function buildRecords(dossier: Dossier): Records {
   const { events, logs, moments, answers } = dossier.parts;
@@ -26,7 +22,7 @@ export function buildRecords(dossier: Dossier): Records {
   });
   let lines: LogLine[] | null = null;
 
-  function findMoment(wanted: number | null): unknown {
+  function findMoment(wanted: number | null): Moment {
     const version = versions.findLast((one) => wanted === null || one <= wanted);
     const found = moments.value && version && expandMoment(moments.value, version);
     if (!found) throw notHeld("this moment");
@@ -83,6 +79,28 @@ export function buildRecords(dossier: Dossier): Records {
     return { ...latest, results };
   }
 
+  /** Items of a loop's latest run; with a version those of its run of then, as they were. */
+  function pageItems(path: string, step: string, query: URLSearchParams): ItemPage {
+    const state = query.get("state") ?? "";
+    const limit = Number(query.get("limit") ?? 100);
+    const cut = (all: ItemPage): ItemPage => cutItems(all, state, query.get("after") ?? "", limit);
+    const version = query.get("version");
+    if (version === null) return cut(readAnswer(answers.value?.[path], path) as ItemPage);
+    const moment = findMoment(Number(version));
+    const loop = moment.loops.findLast((one) => one.step === step);
+    if (!loop) throw notHeld(`items of ${step} at version ${version}`);
+    return cut(showItemsAt(findItems(path, loop.run_id), loop, moment.at));
+  }
+
+  function findItems(path: string, runId: string): ItemPage {
+    const latest = answers.value?.[path];
+    if ((latest?.body as ItemPage | undefined)?.run_id === runId)
+      return readAnswer(latest, path) as ItemPage;
+    const held = Object.entries(answers.value ?? {}).find(([name]) => PAST_ITEMS.test(name));
+    const runs = (held?.[1].body as { runs?: Record<string, RecordedAnswer> })?.runs ?? {};
+    return readAnswer(runs[runId], "the items of this run of the loop") as ItemPage;
+  }
+
   function answer(method: string, address: string): unknown {
     const { pathname, searchParams: query } = new URL(address, "http://dossier");
     const path = decodeURIComponent(pathname);
@@ -93,15 +111,15 @@ export function buildRecords(dossier: Dossier): Records {
     }
     if (/^\/api\/executions\/\d+\/events$/.test(path)) return pageEvents(query);
     if (/^\/api\/executions\/\d+\/logs$/.test(path)) return pageLines(query);
+    const loopStep = ITEMS.exec(path)?.[1];
+    if (loopStep !== undefined) return pageItems(path, loopStep, query);
     const step = RESULT.exec(path)?.[1];
     if (step !== undefined && version !== null && findPast()[step])
       return readAnswer(findPastResult(step, Number(version))?.preview ?? undefined, path);
     const body = readAnswer(answers.value?.[path], path);
     if (RESULTS.test(path) && version !== null)
       return listPast(body as ResultList, Number(version));
-    if (!ITEMS.test(path)) return body;
-    const limit = Number(query.get("limit") ?? 100);
-    return cutItems(body as ItemPage, query.get("state") ?? "", query.get("after") ?? "", limit);
+    return body;
   }
 
   return { answer, versions };

@@ -1,5 +1,5 @@
 // The parts of a dossier: blocks of JSON that stand in its page, and the seal that sums them.
-import type { ItemPage, Moment, ResultOutline } from "../lib/types";
+import type { Moment, ResultOutline } from "../lib/types";
 
 export const PART_NAMES = ["events", "payloads", "logs", "moments", "answers"] as const;
 export type PartName = (typeof PART_NAMES)[number];
@@ -145,17 +145,4 @@ export function expandMoment(pooled: PooledMoments, version: number): Moment | n
       Array.isArray(place) ? place.map((one) => pooled.pool[one]) : pooled.pool[place],
     ]),
   ) as unknown as Moment;
-}
-
-/** A page of items that were recorded all together. */
-export function cutItems(all: ItemPage, state: string, after: string, limit: number): ItemPage {
-  const wanted = state ? all.items.filter((item) => item.state === state) : all.items;
-  const from = /^\d+$/.test(after) ? Number(after) : 0;
-  const items = wanted.slice(from, from + limit);
-  return {
-    ...all,
-    items,
-    next_after: String(from + items.length),
-    has_more: from + items.length < wanted.length,
-  };
 }

@@ -9,6 +9,9 @@ interface Look {
   name: string;
 }
 
+/** Of work that the ledger has as running, and whose worker is not heard. */
+export const LOST = "LOST";
+
 const LOOKS: Record<string, Look> = {
   COMPLETED: { tone: "done", shape: "tick", name: "completed" },
   FAILED: { tone: "failed", shape: "cross", name: "failed" },
@@ -17,6 +20,7 @@ const LOOKS: Record<string, Look> = {
   OPEN: { tone: "running", shape: "play", name: "open" },
   HELD: { tone: "running", shape: "play", name: "held" },
   CLAIMED: { tone: "running", shape: "play", name: "claimed" },
+  [LOST]: { tone: "waiting", shape: "bars", name: "without a worker" },
   PAUSED: { tone: "waiting", shape: "bars", name: "paused" },
   PENDING: { tone: "idle", shape: "ring", name: "pending" },
   CANCELLED: { tone: "idle", shape: "slash", name: "cancelled" },

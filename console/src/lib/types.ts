@@ -7,6 +7,7 @@ export type Summary = Schemas["Summary"];
 export type Moment = Schemas["Moment"];
 export type StepMoment = Schemas["StepMoment"];
 export type StageView = Schemas["StageView"];
+export type LostWork = Schemas["LostWork"];
 export type LoopView = Schemas["LoopView"];
 export type FrameBin = Schemas["FrameBin"];
 export type FrameHistory = Schemas["FrameHistory"];

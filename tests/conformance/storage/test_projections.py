@@ -540,6 +540,8 @@ async def test_what_workers_run_is_listed_with_its_frame_and_its_lease(stores: S
     assert (first.worker_id, first.started_event_id, first.heard_at) == ("w-1", "90", NOON)
     assert (other.command_id, other.frame_id, other.lease_s) == ("2", None, None)
     assert [item.command_id for item in await listed(worker_id="w-2")] == ["2"]
+    assert [item.command_id for item in await listed(execution_id=live)] == ["2", "1"]
+    assert await listed(execution_id=ended) == []
     assert await listed(tenant_id=TenantId("other")) == []
     assert [item.command_id for item in await listed(commands_max=1)] == ["2"]
 

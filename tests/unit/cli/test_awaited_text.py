@@ -129,3 +129,22 @@ def test_what_is_late_says_since_when_until_it_has_ended() -> None:
         "late since 2026-01-02 03:04:05 UTC",
         "load: late since 2026-01-02 03:04:05 UTC",
     ]
+
+
+def test_a_status_says_which_worker_was_lost_with_what_and_what_to_do() -> None:
+    reason = "no worker serves pool 'default': start one with NOETL_WORKER_POOL=default"
+    place = {"pool": "default", "lane": "io", "commands": 1, "is_served": False, "reason": reason}
+    lost = {
+        **place,
+        "worker_id": "w-1",
+        "steps": ["load", "sum"],
+        "since": "2026-01-01T12:00:00.5Z",
+        "is_held": True,
+    }
+    status = {**STATUS, "status": "RUNNING", "loops": []}
+    what = "worker w-1 holds load, sum, and nothing is heard of it since 2026-01-01 12:00:00 UTC"
+    assert format_status_lines({**status, "lost": [lost]})[1:] == [f"{what}: {reason}"]
+    # What waits is told once.
+    given_up = {**status, "lost": [{**lost, "is_held": False}], "waiting": [place]}
+    what = "worker w-1 was lost with load, sum, which waits since 2026-01-01 12:00:00 UTC"
+    assert format_status_lines(given_up)[1:] == [f"{what}: {reason}"]

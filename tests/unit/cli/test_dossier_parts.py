@@ -72,3 +72,18 @@ def test_a_file_goes_into_a_folder_or_has_its_own_name(tmp_path: Path) -> None:
     with pytest.raises(CliError, match="cannot be written"):
         dossier.write_page(named, b"y")
     assert named.read_bytes() == b"x"
+
+
+def test_the_earlier_runs_of_a_loop_are_found_with_their_last_moments() -> None:
+    loops = dossier_collector.LoopRuns()
+
+    def run(step: str, run_id: str) -> dict[str, str]:
+        return {"step": step, "run_id": run_id}
+
+    loops.note_moment(3, [])
+    loops.note_moment(5, [run("each", "1")])
+    loops.note_moment(9, [run("each", "1"), run("once", "2")])
+    # A run of which no moment is held between its beginning and the next one is not known.
+    loops.note_moment(20, [run("each", "1"), run("once", "2"), run("each", "3"), run("each", "4")])
+    loops.note_moment(30, [run("each", "1"), run("once", "2"), run("each", "5")])
+    assert loops.list_earlier_runs() == [("1", ("each", 9)), ("4", ("each", 20))]

@@ -65,3 +65,29 @@ def test_who_is_silent_leaves_or_takes_nothing_is_not_there() -> None:
     worker_presence.forget_worker(ONE)
     worker_presence.count_offer(ONE, "io")
     assert worker_presence.list_beats() == ()
+
+
+def test_nobody_is_called_silent_before_that_can_be_known() -> None:
+    clock = Clock()
+    worker_presence = WorkerPresence(clock)
+    assert (worker_presence.is_silent(ONE), worker_presence.has_worker("default", "io")) == (
+        *(None, None),
+    )
+    clock.at_s += SILENT_S
+    assert (worker_presence.is_silent(ONE), worker_presence.has_worker("default", "io")) == (
+        *(True, False),
+    )
+    worker_presence.note_beat(beat())
+    # One that offers do not reach speaks nevertheless.
+    worker_presence.forget_worker(ONE)
+    assert worker_presence.is_silent(ONE) is False
+    assert worker_presence.has_worker("default", "io") is True
+    assert worker_presence.has_worker("default", "spark") is False
+    assert worker_presence.has_worker("gpu", "io") is False
+    worker_presence.note_beat(beat(capacity=0))
+    clock.at_s += SILENT_S + 1
+    # It has said that it leaves, and may still finish something.
+    assert worker_presence.is_silent(ONE) is None
+    worker_presence.note_beat(beat())
+    clock.at_s += SILENT_S + 1
+    assert worker_presence.is_silent(ONE) is True

@@ -31,6 +31,7 @@ from noetl_contracts.status import StageKind
 from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.memory.consumer import MemoryBacklogs
 from noetl_messaging.streams import topology
+from noetl_planner.api.loop_items import frame_history
 from noetl_planner.domain.decision.draft import Limits
 from noetl_playbook.views import result_envelope
 from noetl_playbook.views.results import LoopResult
@@ -319,3 +320,72 @@ def put_command_row(world: ApiWorld, execution: str, status: str) -> None:
         "heard_at": datetime.now(UTC),
     }
     world.store.row_by_key_by_surface.setdefault("command", {})[execution, command_id] = row
+
+
+async def test_a_frame_of_the_past_is_held_by_who_held_it_then_and_has_given_nothing() -> None:
+    world = ApiWorld()
+    ref = await store(world, list("abcdef"))
+    execution = await a_run(
+        world,
+        *opened(collection_ref=ref),
+        dispatched(1, ref),
+        begun(1, LOST),
+        abandoned(),
+        dispatched(2, ref),
+        begun(2, LATER),
+        committed([1, 2, 3]),
+    )
+    present = (await ask(world, execution)).json()
+    assert (await ask(world, execution, version=10)).json() == present
+    then = (await ask(world, execution, version=6)).json()
+    assert (then["status"], then["waiting"]) == ("RUNNING", None)
+    (lease,) = then["leases"]
+    assert (lease["worker_id"], lease["outcome"], lease["ended_at"]) == (LOST, "held", None)
+    output = (await ask(world, execution, "/rows", side="output", version=6)).json()
+    assert (output["rows"], output["note"]) == ([], frame_history.NOT_ENDED_NOTE)
+    given = (await ask(world, execution, "/rows", version=6)).json()
+    assert given["rows"] == ["d", "e", "f"]
+    refused = await ask(world, execution, version=4)
+    assert (refused.status_code, "at version 4" in refused.json()["detail"]) == (404, True)
+
+
+async def test_frames_are_listed_as_they_were_at_a_version() -> None:
+    world = ApiWorld()
+    ref = await store(world, list("abcdef"))
+    execution = await a_run(
+        world,
+        *opened(collection_ref=ref),
+        dispatched(1, ref),
+        begun(1, LOST),
+        abandoned(),
+        dispatched(2, ref),
+        begun(2, LATER),
+        committed([1, 2, 3]),
+    )
+    async with open_client(make_guarded_app(world), OWNER) as client:
+        address = f"/api/executions/{execution}/frames"
+
+        async def list_frames(**query: Any) -> list[tuple[Any, ...]]:
+            answer = await client.get(address, params=query)
+            assert answer.status_code == HTTPStatus.OK, answer.text
+            page = answer.json()
+            assert page["total"] >= len(page["frames"])
+            return [
+                (frame["status"], frame["attempts"], frame["owner_worker"])
+                for frame in page["frames"]
+            ]
+
+        head = (await client.get(f"/api/executions/{execution}/moment")).json()["head_version"]
+        first = head - 5
+        assert await list_frames(version=first - 1) == []
+        assert await list_frames(version=first + 1) == [("RUNNING", 1, LOST)]
+        assert await list_frames(version=first + 1, status="running", stage_id=STAGE) != []
+        assert await list_frames(version=first + 1, status="completed") == []
+        assert await list_frames(version=first + 1, stage_id="78") == []
+        assert await list_frames(version=first + 1, offset=1) == []
+        assert await list_frames(version=head) == [("COMPLETED", 2, LATER)]
+        live, past = [
+            (await client.get(address, params=query)).json() for query in ({}, {"version": head})
+        ]
+        assert live == past
+        assert (await client.get(address, params={"version": head + 1})).status_code == 400

@@ -25,11 +25,11 @@ from noetl_contracts.events.command_events import (
     CommandReissued,
 )
 from noetl_contracts.events.frame_events import FrameCommitted, FrameDispatched, FrameFailed
-from noetl_contracts.events.loop_events import LoopStarted, StageOpened
-from noetl_contracts.events.step_events import CallDone, CallError
+from noetl_contracts.events.loop_events import LoopDone, LoopStarted, LoopStats, StageOpened
+from noetl_contracts.events.step_events import CallDone, CallError, StepEnter, StepExit
 from noetl_contracts.ids import ExecutionId, RunId, StageId, WorkerId
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef, ResultEnvelope
-from noetl_contracts.status import StageKind
+from noetl_contracts.status import RunStatus, StageKind
 from noetl_playbook.views import result_envelope
 from noetl_playbook.views.results import LoopResult
 
@@ -377,6 +377,35 @@ async def test_items_are_shown_as_they_were_at_a_version(api: Api, world: ApiWor
     assert await list_states(7) == ["running", "failed", "pending"]
     assert await list_states(7, state="running") == ["running"]
     assert await list_states(9) == await list_states(None) == ["completed", "failed", "pending"]
+
+
+async def test_a_version_of_an_earlier_run_of_the_step_shows_the_items_of_that_run(
+    api: Api, world: ApiWorld
+) -> None:
+    execution = an_execution()
+    events = [
+        *(*beginning(), started(total=2, collection=["a", "b"]), issued(0), issued(1)),
+        *(broken(1, error()), done(0)),
+        LoopDone(
+            step="start", run_id=RUN, stats=LoopStats(total=2, success=1, failed=1), result=OK
+        ),
+        StepExit(step="start", run_id=RUN, status=RunStatus.COMPLETED),
+        StepEnter(step="start", run_id=RunId("12"), activation=2),
+        started(total=3, collection=["c", "d", "e"], run_id=RunId("12")),
+    ]
+    await world.append(execution, events, has_keys=True)
+    await world.project(execution)
+
+    async def list_items(**query: Any) -> list[tuple[str, str]]:
+        answer = await api.get(f"/api/executions/{execution}/items/start", params=query)
+        assert answer.status_code == 200, answer.text
+        return [(item["input"], item["state"]) for item in answer.json()["items"]]
+
+    assert await list_items() == [("c", "pending"), ("d", "pending"), ("e", "pending")]
+    # The loop has ended by then: its items are told without a look at times, and by their state.
+    assert await list_items(version=8) == [("a", "completed"), ("b", "failed")]
+    assert await list_items(version=9, state="failed") == [("b", "failed")]
+    assert await list_items(version=11) == await list_items()
 
 
 async def test_counts_of_items_are_those_of_the_version(api: Api, world: ApiWorld) -> None:

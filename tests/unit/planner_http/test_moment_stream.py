@@ -19,6 +19,8 @@ from noetl_contracts.ids import CommandId, ExecutionId
 from noetl_planner.api.app import create_app
 from noetl_planner.api.executions import moment_stream, moments
 from noetl_planner.api.http.services import ApiServices
+from noetl_planner.api.pools import lost_work
+from noetl_planner.api.pools.lost_work import LostWork
 from noetl_planner.identity.authenticator import Authenticator, digest_token
 
 EXECUTION = an_execution()
@@ -108,6 +110,58 @@ async def test_all_who_watch_get_the_same_which_is_built_once(
     assert (first["status"], last["status"]) == ("RUNNING", "COMPLETED")
     assert built == [2, 4]
     assert services.history.watched_runs.find_run(EXECUTION) is None
+
+
+async def test_what_a_run_waits_for_is_told_though_nothing_happens_in_it(
+    world: ApiWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moment_stream, "WAITS_S", 0.0)
+    services = guard(world)
+    watching = watch(services)
+    await wait_for_clients(services, 1)
+    run = services.history.watched_runs.find_run(EXECUTION)
+    assert run is not None
+    lost = LostWork(
+        worker_id="w-1",
+        pool="default",
+        lane="io",
+        steps=["start"],
+        commands=1,
+        is_held=True,
+        since=SystemClock().now(),
+        is_served=False,
+        reason="no worker serves pool 'default'",
+    )
+
+    looks = 0
+
+    async def list_lost(_: ApiServices, __: ExecutionId) -> list[LostWork]:
+        nonlocal looks
+        looks += 1
+        return [lost]
+
+    monkeypatch.setattr(lost_work, "list_lost_work", list_lost)
+
+    async def is_told() -> bool:
+        return run.moment is not None and b"no worker serves" in run.moment.full
+
+    await eventually(is_told)
+    turn, seen = run.turn, looks
+
+    async def is_looked_at_again() -> bool:
+        return looks > seen + 2
+
+    await eventually(is_looked_at_again)
+    # What is as it was is not sent again.
+    assert run.turn == turn
+    await end_run(world)
+    shown = [
+        codec.decode_json(message["data"].encode())
+        for message in read_messages(await watching)
+        if message["event"] == "moment"
+    ]
+    assert [len(moment["lost"]) for moment in shown] == [0, 1, 0]
+    assert [moment["version"] for moment in shown] == [2, 2, 4]
 
 
 async def test_values_are_hidden_from_who_may_not_read_them_while_others_see_them(

@@ -10,7 +10,12 @@ from tests.support.api import ApiWorld, beginning, ending
 from tests.support.builders import STORIES, History
 from tests.support.identities import OWNER, make_caller, make_guarded_app, open_client
 
-from noetl_contracts.ids import ExecutionId
+from noetl_contracts.events import Event
+from noetl_contracts.events.loop_events import LoopDone, LoopStarted, LoopStats
+from noetl_contracts.events.step_events import StepEnter, StepExit
+from noetl_contracts.ids import ExecutionId, RunId
+from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.status import RunStatus
 from noetl_planner.api.executions import moments
 from noetl_planner.api.lookup import fold_slices
 from noetl_planner.moments import moment_folds
@@ -56,6 +61,34 @@ async def test_a_version_shows_the_run_as_it_was_then() -> None:
 async def test_before_its_first_step_a_run_has_none() -> None:
     moment = await show_moment(await a_world(), version=1)
     assert moment["steps"] == []
+
+
+async def test_loops_stand_as_they_began_whatever_their_keys_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(moments, "STAGES_MAX", 2)
+    world = ApiWorld()
+
+    def loop(step: str, run: str) -> list[Event]:
+        run_id, stats = RunId(run), LoopStats(total=0, success=0, failed=0)
+        return [
+            StepEnter(step=step, run_id=run_id, activation=int(run) % 10),
+            LoopStarted(step=step, run_id=run_id, mode="parallel", total=0, max_in_flight=1),
+            LoopDone(step=step, run_id=run_id, stats=stats, result=ResultEnvelope(status="ok")),
+            StepExit(step=step, run_id=run_id, status=RunStatus.COMPLETED),
+        ]
+
+    first = [beginning()[0], *loop("once", "91"), *loop("start", "72")]
+    await world.append(EXECUTION, [*first, *loop("start", "53"), *loop("start", "24")])
+    await world.project(EXECUTION)
+    for query in ({}, {"version": 17}, {"version": 16}):
+        moment = await show_moment(world, **query)
+        # Of more than are shown: the latest of each step, and the latest of all.
+        assert [loop["run_id"] for loop in moment["loops"]] == ["91", "24"]
+        assert moment["more_stages"]
+    assert [loop["run_id"] for loop in (await show_moment(world, version=12))["loops"]] == [
+        *("91", "53"),
+    ]
 
 
 async def test_the_latest_version_is_the_present() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -15,12 +16,19 @@ from tests.support.identities import (
     make_guarded_app,
     open_client,
 )
-from tests.support.storage import ORGANIZATION, TENANT, an_execution
+from tests.support.manual_clock import ManualClock
+from tests.support.storage import NOON, ORGANIZATION, TENANT, an_execution
 
 from noetl_chassis.clock import SystemClock
 from noetl_contracts import subjects
-from noetl_contracts.commands.worker_pools import Pools, Priority, WorkerHeartbeat
-from noetl_contracts.events.command_events import CommandIssued, CommandStarted
+from noetl_contracts.commands.worker_pools import SILENT_S, Pools, Priority, WorkerHeartbeat
+from noetl_contracts.events.command_events import (
+    LEASE_EXPIRED,
+    RELEASED,
+    CommandIssued,
+    CommandReissued,
+    CommandStarted,
+)
 from noetl_contracts.ids import CommandId, ExecutionId, RunId, WorkerId
 from noetl_contracts.requests import facts
 from noetl_contracts.requests.facts import ExecutionRequested
@@ -30,7 +38,10 @@ from noetl_messaging.streams import topology
 from noetl_messaging.streams.errors import MessagingUnavailable
 from noetl_messaging.streams.ports import Backlog, Message
 from noetl_planner.api.app import create_app
+from noetl_planner.api.pools import pool_waits
 from noetl_planner.domain.decision.draft import Limits
+from noetl_planner.moments import shared_moments
+from noetl_planner.shards.worker_presence import WorkerPresence
 
 Api = AsyncTestClient[Litestar]
 POOLS = Pools(by_stream=("default", "gpu"), by_http=("edge",))
@@ -284,3 +295,151 @@ async def test_leases_of_other_organizations_are_not_told(world: ApiWorld) -> No
     caller = await make_caller(world, "viewer", place=OTHER)
     async with open_client(make_guarded_app(world), caller) as client:
         assert (await client.get("/api/workers/leases")).json()["leases"] == []
+
+
+def speak(worker: str, *, capacity: int = 4) -> WorkerHeartbeat:
+    return WorkerHeartbeat(
+        worker_id=WorkerId(worker), pool="gpu", lanes=("io",), running=1, capacity=capacity
+    )
+
+
+@pytest.fixture(autouse=True)
+def _fresh_moments(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The clock that is moved by hand is not that of the shared moments.
+    monkeypatch.setattr(shared_moments, "SHARED_S", 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SilentWorld:
+    """A planner whose clock is moved by hand, and the broker that it asks."""
+
+    api: Api
+    broker: MemoryBroker
+    clock: ManualClock
+    presence: WorkerPresence
+
+    async def list_lost(self, execution_id: ExecutionId) -> list[dict[str, Any]]:
+        """What is lost of a run, as its status tells; its moment tells the same."""
+        run = f"/api/executions/{execution_id}"
+        status = (await self.api.get(f"{run}/status")).json()
+        assert (await self.api.get(f"{run}/moment")).json()["lost"] == status["lost"]
+        lost: list[dict[str, Any]] = status["lost"]
+        return lost
+
+    async def is_pool_served(self) -> bool:
+        pools = (await self.api.get("/api/pools")).json()["pools"]
+        return bool(next(pool["served"] for pool in pools if pool["name"] == "gpu"))
+
+    async def hand_out_command(self) -> None:
+        """Let a worker take a command, which it does not settle."""
+        command = subjects.build_command_subject("gpu", "io", TENANT, ORGANIZATION)
+        await self.broker.publish_message(Message(subject=command, message_id="1", data=b"{}"))
+        assert self.broker.take_due(topology.COMMANDS, "worker-gpu-io", messages_max=1)
+
+
+@asynccontextmanager
+async def opened_silent(world: ApiWorld) -> AsyncIterator[SilentWorld]:
+    # When the events of these runs happened.
+    clock = ManualClock(NOON)
+    presence = WorkerPresence(clock)
+    broker = MemoryBroker(topology.declare_topology(shard_count=1, pools=POOLS.by_stream), clock)
+    await broker.ensure_streams()
+    services = world.services(
+        limits=Limits(pools=POOLS, command_lease_s=30.0),
+        backlogs=MemoryBacklogs(broker),
+        clock=clock,
+        worker_presence=presence,
+    )
+    async with AsyncTestClient(create_app(services)) as api:
+        yield SilentWorld(api=api, broker=broker, clock=clock, presence=presence)
+
+
+async def test_work_of_a_worker_that_is_silent_is_lost_and_says_who_may_take_it(
+    world: ApiWorld,
+) -> None:
+    execution_id = await leased(world, "gpu")
+    async with opened_silent(world) as silent:
+        # A planner that has just begun knows nothing of workers.
+        silent.clock.advance_by(SILENT_S - 1)
+        assert await silent.list_lost(execution_id) == []
+        silent.presence.note_beat(speak("w-1"))
+        silent.clock.advance_by(SILENT_S)
+        assert await silent.list_lost(execution_id) == []
+        silent.clock.advance_by(2)
+        (lost,) = await silent.list_lost(execution_id)
+        assert (lost["worker_id"], lost["steps"], lost["commands"]) == ("w-1", ["start"], 1)
+        assert (lost["is_held"], lost["is_served"]) == (True, False)
+        start = "start one with NOETL_WORKER_POOL=gpu"
+        assert lost["reason"] == f"no worker serves pool 'gpu': {start}"
+        (lease,) = (await silent.api.get("/api/workers/leases")).json()["leases"]
+        assert lease["is_silent"]
+        silent.broker.asking[topology.COMMANDS, "worker-gpu-io"] += 1
+        silent.clock.advance_by(2)
+        (lost,) = await silent.list_lost(execution_id)
+        assert lost["is_served"]
+        assert lost["reason"] == "another worker of pool 'gpu' is given it once the lease has ended"
+
+
+async def test_a_worker_that_leaves_finishes_what_it_holds(world: ApiWorld) -> None:
+    execution_id = await leased(world, "gpu")
+    async with opened_silent(world) as silent:
+        silent.presence.note_beat(speak("w-1"))
+        silent.presence.note_beat(speak("w-1", capacity=0))
+        silent.clock.advance_by(2 * SILENT_S)
+        assert await silent.list_lost(execution_id) == []
+        (lease,) = (await silent.api.get("/api/workers/leases")).json()["leases"]
+        assert not lease["is_silent"]
+
+
+async def test_work_over_http_is_lost_when_its_lease_has_passed(world: ApiWorld) -> None:
+    execution_id = await leased(world, "edge")
+    async with opened_silent(world) as silent:
+        silent.clock.advance_by(25)
+        assert await silent.list_lost(execution_id) == []
+        silent.clock.advance_by(10)
+        (lost,) = await silent.list_lost(execution_id)
+        assert (lost["worker_id"], lost["pool"], lost["is_held"]) == ("w-1", "edge", True)
+
+
+async def test_work_that_waits_again_names_the_worker_that_lost_it(world: ApiWorld) -> None:
+    execution_id = await leased(world, "gpu")
+    again = {"command_id": CommandId("5"), "run_id": RunId("11"), "step": "start"}
+    await world.append(
+        execution_id,
+        [
+            CommandReissued(
+                **again, attempt=2, reason=LEASE_EXPIRED, previous_worker=WorkerId("w-1")
+            )
+        ],
+        has_keys=True,
+    )
+    await world.project(execution_id)
+    async with opened_silent(world) as silent:
+        # It may be on its way to another worker.
+        assert await silent.list_lost(execution_id) == []
+        silent.clock.advance_by(pool_waits.WAITED_S + 1)
+        (lost,) = await silent.list_lost(execution_id)
+        assert (lost["worker_id"], lost["is_held"], lost["is_served"]) == ("w-1", False, False)
+        assert "no worker serves pool 'gpu'" in lost["reason"]
+
+
+async def test_a_worker_that_released_its_work_lost_nothing(world: ApiWorld) -> None:
+    execution_id = await leased(world, "gpu")
+    again = {"command_id": CommandId("5"), "run_id": RunId("11"), "step": "start"}
+    event = CommandReissued(**again, attempt=2, reason=RELEASED, previous_worker=WorkerId("w-1"))
+    await world.append(execution_id, [event], has_keys=True)
+    await world.project(execution_id)
+    async with opened_silent(world) as silent:
+        silent.clock.advance_by(pool_waits.WAITED_S + 1)
+        assert await silent.list_lost(execution_id) == []
+
+
+async def test_what_a_killed_worker_held_does_not_serve_its_pool(world: ApiWorld) -> None:
+    async with opened_silent(world) as silent:
+        await silent.hand_out_command()
+        # Nobody knows yet whether its holder lives.
+        assert await silent.is_pool_served()
+        silent.clock.advance_by(SILENT_S + 1)
+        assert not await silent.is_pool_served()
+        silent.presence.note_beat(speak("w-1"))
+        assert await silent.is_pool_served()

@@ -32,6 +32,8 @@ _PREVIEW_ROWS = 100
 # Of steps that ran more than once: the moments at which their results are held, and their previews.
 PAST_MOMENTS_MAX = 100
 PAST_BYTES_MAX = 8 * 1024 * 1024
+# Of loops that began more than once: the items of all their earlier runs together.
+PAST_ITEMS_MAX = 20_000
 _EVENT_PAGE, _CONTENT_PAGE, _ITEM_PAGE = 1000, 200, 1000
 # What the planner gives in one answer.
 _ANSWER_BYTES_MAX = 8 * 1024 * 1024
@@ -61,6 +63,7 @@ class DossierCollector:
         self._left_out: list[str] = []
         self._answers: dict[str, Any] = {}
         self._runs = StepRuns()
+        self._loops = LoopRuns()
         self.findings: list[ChainFinding] = []
 
     def collect_blocks(self) -> tuple[DossierSeal, dict[str, str]]:
@@ -199,6 +202,7 @@ class DossierCollector:
         for version in choose_versions(head):
             moment = latest if version == head else self._fetch_moment(version)
             self._runs.note_moment(version, moment["steps"])
+            self._loops.note_moment(version, moment["loops"])
             moments[str(version)] = pool.add_fields(moment)
         if len(moments) < head:
             self._left_out.append(
@@ -233,7 +237,9 @@ class DossierCollector:
         past = {"results": self._fetch_past_results(f"{results}/list")}
         self._answers[f"{results}/past"] = {"status": 200, "body": past}
         for step in dict.fromkeys(loop["step"] for loop in latest["loops"]):
-            self._record_items(step)
+            self._answers[unquote(self._build_items_path(step))] = self._fetch_items(step)
+        past_items = {"runs": self._fetch_past_items()}
+        self._answers[f"{self._run}/past-items"] = {"status": 200, "body": past_items}
 
     def _record(self, path: str, **query: Any) -> None:
         """Ask once, and keep what the planner answered, a refusal too."""
@@ -293,29 +299,56 @@ class DossierCollector:
         }
         return {"status": 413, "body": body}
 
-    def _record_items(self, step: str) -> None:
-        """Keep the items of a loop, all pages as one."""
-        path = f"{self._run}/items/{client.escape_segment(step)}"
+    def _build_items_path(self, step: str) -> str:
+        return f"{self._run}/items/{client.escape_segment(step)}"
+
+    def _fetch_items(
+        self, step: str, *, items_max: int = ITEMS_MAX, **query: Any
+    ) -> dict[str, Any]:
+        """Return the items of a loop, all pages as one answer."""
         items: list[Any] = []
         after = ""
         while True:
-            self._record(path, after=after, limit=_ITEM_PAGE)
-            answer = self._answers[unquote(path)]
+            limit = min(_ITEM_PAGE, items_max - len(items))
+            answer = self._fetch_answer(
+                self._build_items_path(step), after=after, limit=limit, **query
+            )
             body = answer["body"]
             items += body.get("items", [])
             after = body.get("next_after", "")
-            if not body.get("has_more") or len(items) >= ITEMS_MAX:
+            if not body.get("has_more") or len(items) >= items_max:
                 break
         if "items" not in body:
-            return
+            return answer
         if body["has_more"]:
+            then = f" at version {query['version']}" if query else ""
             note = (
-                f"Items of loop {step!r}: the first {len(items):,} are held; all of them: "
-                f"noetl items {self._query['execution_id']} {step} --all"
+                f"Items of loop {step!r}{then}: the first {len(items):,} are held; all of the "
+                f"latest run: noetl items {self._query['execution_id']} {step} --all"
             )
             self._left_out.append(note)
             body["notes"] = [*body.get("notes", []), note]
         body["items"] = items
+        return answer
+
+    def _fetch_past_items(self) -> dict[str, dict[str, Any]]:
+        """Return the items of the earlier runs of loops, by run, as they were at its end."""
+        past: dict[str, dict[str, Any]] = {}
+        items_left, left_out = PAST_ITEMS_MAX, 0
+        # The latest are held first.
+        for run_id, (step, version) in reversed(self._loops.list_earlier_runs()):
+            if items_left <= 0:
+                left_out += 1
+                continue
+            items_max = min(ITEMS_MAX, items_left)
+            past[run_id] = self._fetch_items(step, items_max=items_max, version=version)
+            items_left -= len(past[run_id]["body"].get("items", []))
+        if left_out:
+            self._left_out.append(
+                f"Items of loops that ran again: those of the first {left_out:,} runs are not "
+                f"held; a dossier takes {PAST_ITEMS_MAX:,} of them."
+            )
+        return past
 
     def _fetch_pages(self, path: str, *, limit: int) -> Iterator[Any]:
         after = 0
@@ -350,6 +383,25 @@ class StepRuns:
         """List the versions at which a step of these began or ended a run, in order."""
         repeated = self.list_repeated_steps()
         return sorted({version for step in repeated for version in self._versions_by_step[step]})
+
+
+class LoopRuns:
+    """The runs of the loops of a run, and the last moment at which each was its step's latest."""
+
+    def __init__(self) -> None:
+        self._last_by_run: dict[str, tuple[str, int]] = {}
+        self._run_by_step: dict[str, str] = {}
+
+    def note_moment(self, version: int, loops: list[dict[str, Any]]) -> None:
+        """Take the loops of the next moment that is held, those of a step in their order."""
+        self._run_by_step |= {loop["step"]: loop["run_id"] for loop in loops}
+        for step, run_id in self._run_by_step.items():
+            self._last_by_run[run_id] = (step, version)
+
+    def list_earlier_runs(self) -> list[tuple[str, tuple[str, int]]]:
+        """List the runs that another one followed: their step and last version, as they began."""
+        latest = set(self._run_by_step.values())
+        return [item for item in self._last_by_run.items() if item[0] not in latest]
 
 
 def choose_versions(head: int) -> list[int]:

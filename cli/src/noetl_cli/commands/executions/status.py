@@ -1,5 +1,6 @@
 """`noetl status`: how an execution stands."""
 
+from datetime import datetime
 from typing import Any
 
 from noetl_cli import terminal_output
@@ -118,14 +119,32 @@ def format_status_lines(status_view: dict[str, Any]) -> list[str]:
         for mark in status_view.get("late", [])
         if mark["ended_at"] is None
     ]
-    head += [_format_waiting_line(item) for item in status_view["waiting"]]
-    # Planners of before do not say these.
+    # Planners of before do not say what is lost, nor what waits for a store or a message.
+    lost = status_view.get("lost", [])
+    head += [_format_lost_line(work) for work in lost]
+    told_places = {(work["pool"], work["lane"]) for work in lost if not work["is_held"]}
+    head += [
+        _format_waiting_line(item)
+        for item in status_view["waiting"]
+        if (item["pool"], item["lane"]) not in told_places
+    ]
     head += [_store_line(wait) for wait in status_view.get("store_waits", [])]
     head += [_format_awaited_line(message) for message in status_view.get("messages", [])]
     is_ended = ExecutionStatus(status_view["status"]) in TERMINAL_EXECUTION
     return head + [
         _format_loop_line(loop, frames_by_stage, is_ended=is_ended) for loop in status_view["loops"]
     ]
+
+
+def _format_lost_line(work: dict[str, Any]) -> str:
+    steps = ", ".join(work["steps"])
+    since = datetime.fromisoformat(work["since"]).strftime("%Y-%m-%d %H:%M:%S")
+    what = (
+        f"worker {work['worker_id']} holds {steps}, and nothing is heard of it since {since} UTC"
+        if work["is_held"]
+        else f"worker {work['worker_id']} was lost with {steps}, which waits since {since} UTC"
+    )
+    return f"{what}: {work['reason']}"
 
 
 def _format_waiting_line(waiting: dict[str, Any]) -> str:

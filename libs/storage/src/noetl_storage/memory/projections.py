@@ -343,6 +343,7 @@ class MemoryProjections:
         tenant_id: TenantId,
         organization_id: OrganizationId,
         worker_id: str | None = None,
+        execution_id: ExecutionId | None = None,
         commands_max: int,
     ) -> list[LeasedCommand]:
         """Return commands that workers run, the longest running first."""
@@ -353,6 +354,7 @@ class MemoryProjections:
             if row["status"] == CommandStatus.RUNNING
             and (row["tenant_id"], row["organization_id"]) == (tenant_id, organization_id)
             and worker_id in (None, row["worker_id"])
+            and execution_id in (None, row["execution_id"])
             and _is_execution_live(executions.get((row["execution_id"], row["execution_id"])))
         ]
         rows.sort(key=lambda row: (int(row["started_event_id"] or 2**63), int(row["command_id"])))

@@ -378,6 +378,7 @@ class Projections(Protocol):
         tenant_id: TenantId,
         organization_id: OrganizationId,
         worker_id: str | None = None,
+        execution_id: ExecutionId | None = None,
         commands_max: int,
     ) -> list[LeasedCommand]:
         """Return commands that workers run, the longest running first."""

@@ -30,12 +30,16 @@ class WorkerPresence:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._began_s = clock.monotonic_s()
+        # The last words of each, those of who leaves too.
+        self._last_heartbeats: dict[tuple[WorkerId, tuple[str, ...]], ReceivedHeartbeat] = {}
         # Each lane's host of a worker speaks for itself.
         self._received_heartbeats: dict[tuple[WorkerId, tuple[str, ...]], ReceivedHeartbeat] = {}
 
     def note_beat(self, beat: WorkerHeartbeat) -> None:
         """Remember how a worker is; one without any capacity is leaving."""
         key = (beat.worker_id, beat.lanes)
+        self._note_last(beat)
         self._received_heartbeats.pop(key, None)
         self._show_free_capacity(beat.worker_id, beat)
         if beat.capacity > 0:
@@ -71,6 +75,43 @@ class WorkerPresence:
         ]:
             del self._received_heartbeats[key]
         return tuple(received.beat for received in self._received_heartbeats.values())
+
+    def is_silent(self, worker_id: WorkerId) -> bool | None:
+        """Tell whether a worker has been silent for longer than one that lives may be.
+
+        None where that is not known: this process has not listened for so long, or the worker has
+        said that it leaves, and finishes what it holds.
+        """
+        last = [received for key, received in self._last_heartbeats.items() if key[0] == worker_id]
+        if any(self._is_fresh(received) for received in last):
+            return False
+        is_leaving = bool(last) and all(received.beat.capacity <= 0 for received in last)
+        return None if is_leaving or not self._has_listened() else True
+
+    def has_worker(self, pool: str, host: str) -> bool | None:
+        """Tell whether a worker with a lane of this host in a pool was heard lately.
+
+        None while this process has not listened for long enough to know.
+        """
+        if any(
+            received.beat.pool == pool and host in key[1] and self._is_fresh(received)
+            for key, received in self._last_heartbeats.items()
+        ):
+            return True
+        return False if self._has_listened() else None
+
+    def _note_last(self, beat: WorkerHeartbeat) -> None:
+        key = (beat.worker_id, beat.lanes)
+        self._last_heartbeats.pop(key, None)
+        self._last_heartbeats[key] = ReceivedHeartbeat(beat=beat, at_s=self._clock.monotonic_s())
+        if len(self._last_heartbeats) > WORKERS_MAX:
+            del self._last_heartbeats[next(iter(self._last_heartbeats))]
+
+    def _is_fresh(self, received: ReceivedHeartbeat) -> bool:
+        return received.at_s >= self._clock.monotonic_s() - SILENT_S
+
+    def _has_listened(self) -> bool:
+        return self._clock.monotonic_s() - self._began_s >= SILENT_S
 
     def _show_free_capacity(self, worker_id: WorkerId, beat: WorkerHeartbeat) -> None:
         """Measure the room of a worker, that of all its lanes together."""

@@ -315,11 +315,17 @@ class PostgresProjections:
         tenant_id: TenantId,
         organization_id: OrganizationId,
         worker_id: str | None = None,
+        execution_id: ExecutionId | None = None,
         commands_max: int,
     ) -> list[LeasedCommand]:
         """Return commands that workers run, the longest running first."""
         rows = await self._database.fetch_rows(
-            _QUERIES["list_leased"], tenant_id, organization_id, worker_id, commands_max
+            _QUERIES["list_leased"],
+            tenant_id,
+            organization_id,
+            worker_id,
+            None if execution_id is None else int(execution_id),
+            commands_max,
         )
         return [read_leased_command(record_to_row(record)) for record in rows]
 

@@ -559,8 +559,8 @@ order by urgent.place, c.heard_at
 limit $5;
 
 -- name: list_leased :many
--- At most $4 commands of tenant $1 and organization $2 that workers run, of worker $3 if given, the
--- longest running first; of those that run frames the frame too.
+-- At most $5 commands of tenant $1 and organization $2 that workers run, of worker $3 and of
+-- execution $4 if given, the longest running first; of those that run frames the frame too.
 select
     c.execution_id, e.path, c.command_id, c.stage_id, f.frame_id, c.step_name, c.attempts,
     c.worker_id, c.pool, c.lane, c.started_event_id, c.heard_at, s.frame_policy
@@ -578,9 +578,10 @@ where c.tenant_id = $1
     and c.organization_id = $2
     and c.status = 'RUNNING'
     and ($3::text is null or c.worker_id = $3)
+    and ($4::bigint is null or c.execution_id = $4)
     and e.ended_at is null
 order by c.started_event_id, c.command_id
-limit $4;
+limit $5;
 
 -- name: list_waits :many
 -- At most $6 waits of tenant $1 and organization $2: at address $3, of mode $4, of execution $5, if

@@ -16,6 +16,7 @@ from litestar.params import (
 from litestar.status_codes import HTTP_200_OK, HTTP_202_ACCEPTED
 from msgspec import Meta, Struct
 
+from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger.envelope import CORRELATION_CHARACTERS_MAX, is_correlation
 from noetl_contracts.status import ExecutionStatus
@@ -24,10 +25,17 @@ from noetl_planner.api.executions.fast_path import PREFER_LENGTH_MAX, FastPath
 from noetl_planner.api.executions.start_requests import KEY_LENGTH_MAX, ExecuteBody
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import AnyRequest
-from noetl_planner.api.http.services import Services
-from noetl_planner.api.lookup import event_search, execution_lookup, hidden_values, views
+from noetl_planner.api.http.services import ApiServices, Services
+from noetl_planner.api.lookup import (
+    event_search,
+    execution_lookup,
+    fold_slices,
+    hidden_values,
+    replay_slices,
+    views,
+)
 from noetl_planner.api.lookup.views import EventView, Row, StageView, StatusView, Summary
-from noetl_planner.api.pools import pool_waits, store_waits
+from noetl_planner.api.pools import lost_work, pool_waits, store_waits
 
 PAGE_MAX = 1000
 FRAMES_MAX = 1000
@@ -41,6 +49,7 @@ Prefer = Annotated[str | None, HeaderParameter(name="Prefer", max_length=PREFER_
 CorrelationId = Annotated[str | None, HeaderParameter(name="X-Correlation-ID")]
 Limit = Annotated[int, QueryParameter(ge=1, le=PAGE_MAX)]
 From = Annotated[int, QueryParameter(ge=0)]
+Version = Annotated[int | None, QueryParameter(ge=1, le=problems.NUMBER_MAX)]
 
 
 class CancelBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -107,6 +116,13 @@ class FrameList(Struct, frozen=True, kw_only=True):
     execution_id: str
     frames: list[dict[str, Any]]
     total: int
+
+
+class _FrameKey(Struct, frozen=True, kw_only=True):
+    """What frames are chosen by."""
+
+    stage_id: str
+    status: str
 
 
 @post(
@@ -233,6 +249,7 @@ async def show_status(services: Services, execution_id: FromPath[str]) -> Status
         stages=await services.history.projections.list_rows("stage", checked_id),
         loops=await services.history.projections.list_rows("loop", checked_id),
         waiting=[] if is_over else await pool_waits.list_execution_waits(services, checked_id),
+        lost=[] if is_over else await lost_work.list_lost_work(services, checked_id),
         messages=[] if is_over else await views.list_awaited_messages(services, checked_id),
         store_waits=[] if is_over else store_waits.list_store_waits(services.shards, checked_id),
         now=services.clock.now(),
@@ -246,7 +263,7 @@ async def list_events(
     after: From = 0,
     limit: Limit = 200,
     text: Annotated[str | None, QueryParameter(min_length=1, max_length=200)] = None,
-    version: Annotated[int | None, QueryParameter(ge=1, le=problems.NUMBER_MAX)] = None,
+    version: Version = None,
 ) -> EventPage:
     """List events after a version, in order; with `text` those whose type, step or status has it.
 
@@ -277,7 +294,7 @@ async def list_stages(services: Services, execution_id: FromPath[str]) -> StageL
     return StageList(execution_id=checked_id, stages=[views.view_stage(stage) for stage in stages])
 
 
-@get("/executions/{execution_id:str}/frames", tags=["executions"])
+@get("/executions/{execution_id:str}/frames", tags=["executions"], responses=fold_slices.UNDER_WAY)
 async def list_frames(
     services: Services,
     execution_id: FromPath[str],
@@ -285,20 +302,44 @@ async def list_frames(
     status: FromQuery[str | None] = None,
     offset: From = 0,
     limit: Annotated[int, QueryParameter(ge=1, le=FRAMES_MAX)] = 200,
+    version: Version = None,
 ) -> FrameList:
-    """List a window of an execution's frames."""
+    """List a window of an execution's frames; with a `version` as they were at it."""
     row = await execution_lookup.get_execution_row(services, execution_id)
     checked_id = ExecutionId(row["execution_id"])
+    stage = None if stage_id is None else execution_lookup.check_number(stage_id, "a stage id")
+    shown_status = None if status is None else status.upper()
+    if version is not None:
+        encoded_rows = await _fold_frames(services, checked_id, stage, shown_status, version)
+        past = [codec.decode_json(row) for row in encoded_rows[offset : offset + limit]]
+        return FrameList(execution_id=checked_id, frames=past, total=len(encoded_rows))
     frames, total = await services.history.projections.list_frames(
-        checked_id,
-        stage_id=None
-        if stage_id is None
-        else execution_lookup.check_number(stage_id, "a stage id"),
-        status=None if status is None else status.upper(),
-        offset=offset,
-        frames_max=limit,
+        checked_id, stage_id=stage, status=shown_status, offset=offset, frames_max=limit
     )
     return FrameList(execution_id=checked_id, frames=frames, total=total)
+
+
+async def _fold_frames(
+    services: ApiServices,
+    execution_id: ExecutionId,
+    stage_id: str | None,
+    status: str | None,
+    version: int,
+) -> list[bytes]:
+    """Return the encoded frames that there were at a version, in key order.
+
+    Raises a 400 for a version to come, and a 413 where the frames take too much memory.
+    """
+    row_by_id = await replay_slices.fold_frames(services, execution_id, version)
+    encoded_rows = [row_by_id[frame_id] for frame_id in sorted(row_by_id, key=int)]
+    if stage_id is None and status is None:
+        return encoded_rows
+    keys = [codec.decode_as(data, _FrameKey) for data in encoded_rows]
+    return [
+        data
+        for data, key in zip(encoded_rows, keys, strict=True)
+        if stage_id in (None, key.stage_id) and status in (None, key.status)
+    ]
 
 
 @post("/executions/{execution_id:str}/cancel", status_code=HTTP_202_ACCEPTED, tags=["executions"])

@@ -38,6 +38,8 @@ PAUSES_A_BUILD = 10
 TURN_MAX_S = 5.0
 # Where no commit is heard of, the ledger is asked so often.
 LOOK_S = 1.0
+# What a run waits for changes without an event, and is asked for so often.
+WAITS_S = 5.0
 
 log = structlog.get_logger(__name__)
 
@@ -49,7 +51,8 @@ async def follow_moment(
     """Follow a run as it is until its end.
 
     Messages of the type `moment` hold what `/moment` shows, when it has changed and a few times a
-    second at most; those of the type `progress` tell how far Spark jobs are.
+    second at most; what it waits for is looked at every 5 s. Those of the type `progress` tell how
+    far Spark jobs are.
     """
     row = await execution_lookup.get_execution_row(services, execution_id)
     checked_id = ExecutionId(row["execution_id"])
@@ -94,7 +97,7 @@ async def _iterate_parts(
 
 async def _look_on(services: ApiServices, execution_id: ExecutionId, run: WatchedRun) -> None:
     """Show what a run comes to until it is over, or the process ends."""
-    hints, feed = services.messages.hints, CommitFlag()
+    hints, feed, latest = services.messages.hints, CommitFlag(), _LatestMoment()
     async with AsyncExitStack() as stack:
         progress = await stack.enter_async_context(
             progress_hints.listen_to_progress(hints, execution_id)
@@ -105,7 +108,7 @@ async def _look_on(services: ApiServices, execution_id: ExecutionId, run: Watche
         while not services.stop.is_set():
             feed.commit_signal.clear()
             began_s = _get_loop_time_s()
-            head_version = await _show_changes(services, execution_id, run, progress)
+            head_version = await _show_changes(services, execution_id, run, latest, progress)
             if run.moment is None or run.moment.is_last:
                 return
             pause_s = (_get_loop_time_s() - began_s) * PAUSES_A_BUILD
@@ -115,8 +118,29 @@ async def _look_on(services: ApiServices, execution_id: ExecutionId, run: Watche
                 await listener.wait_for_commit(within_s=LOOK_S)
 
 
+class _LatestMoment:
+    """The latest moment of a run that is watched, and when its waits were asked for."""
+
+    def __init__(self) -> None:
+        self.moment: Moment | None = None
+        self.asked_s = 0.0
+
+    async def find_changed(self, services: ApiServices) -> Moment | None:
+        """Return the moment with what the run waits for now; None where that is as it was."""
+        moment, now_s = self.moment, _get_loop_time_s()
+        if moment is None or now_s < self.asked_s + WAITS_S:
+            return None
+        self.asked_s = now_s
+        changed = await moments.show_waits(services, moment)
+        return None if changed == moment else changed
+
+
 async def _show_changes(
-    services: ApiServices, execution_id: ExecutionId, run: WatchedRun, progress: LatestProgress
+    services: ApiServices,
+    execution_id: ExecutionId,
+    run: WatchedRun,
+    latest: _LatestMoment,
+    progress: LatestProgress,
 ) -> int:
     """Show what has changed since the last turn; return the version that the ledger has."""
     head = await services.history.ledger.find_head(execution_id)
@@ -125,6 +149,9 @@ async def _show_changes(
         moment = await moments.view_present(services, execution_id)
         if shown is None or moment.version != shown.version:
             shown = _encode_moment(moment)
+            latest.moment, latest.asked_s = moment, _get_loop_time_s()
+    elif changed := await latest.find_changed(services):
+        shown, latest.moment = _encode_moment(changed), changed
     progress_part = b"".join(
         event_stream.build_progress_message(item).encode() for item in progress.take_latest()
     )

@@ -25,7 +25,8 @@ from noetl_planner.api.http.services import ApiServices, Services
 from noetl_planner.api.lookup import execution_lookup, fold_slices, hidden_values, views
 from noetl_planner.api.lookup.fold_slices import MomentProgress, MomentUnderWay
 from noetl_planner.api.lookup.views import AwaitedMessage, LoopView, Row, StageView
-from noetl_planner.api.pools import pool_waits
+from noetl_planner.api.pools import lost_work, pool_waits
+from noetl_planner.api.pools.lost_work import LostWork
 from noetl_planner.api.pools.pool_waits import Waiting
 from noetl_planner.moments.moment_folds import MomentFold
 from noetl_playbook.views import ctx_references
@@ -57,7 +58,8 @@ class Moment(Struct, frozen=True, kw_only=True):
     """A run at a version; `at` is when that event happened. Without READ there are no variables.
 
     `is_past` says that the ledger was folded up to the version. `more_stages` and `more_runs` say
-    that there are more than are shown. `stage_frames` has all frames of each stage in one bin.
+    that there are more than are shown: of stages and loops the latest, and the latest of each step.
+    Both stand as they began. `stage_frames` has all frames of each stage in one bin.
     """
 
     execution_id: str
@@ -88,6 +90,7 @@ class Moment(Struct, frozen=True, kw_only=True):
     variables: dict[str, Any]
     workload: Any
     waiting: list[Waiting] = []
+    lost: list[LostWork] = []
     messages: list[AwaitedMessage] = []
     late: list[views.LateView] = []
 
@@ -157,11 +160,16 @@ async def _view_present(services: ApiServices, row: Row, head_version: int) -> M
     execution_id = ExecutionId(row["execution_id"])
     surfaces = await _read_surfaces(services.history, execution_id, row)
     moment = await _view_surfaces(services, row, surfaces, head_version, is_past=False)
-    if views.is_terminal(row):
-        return moment
+    return moment if views.is_terminal(row) else await show_waits(services, moment)
+
+
+async def show_waits(services: ApiServices, moment: Moment) -> Moment:
+    """Show what a live run waits for now: that changes without an event of the run."""
+    execution_id = ExecutionId(moment.execution_id)
     return structs.replace(
         moment,
         waiting=await pool_waits.list_execution_waits(services, execution_id),
+        lost=await lost_work.list_lost_work(services, execution_id),
         messages=await views.list_awaited_messages(services, execution_id),
     )
 
@@ -182,7 +190,7 @@ async def _view_surfaces(
 
 
 async def _read_surfaces(history: HistoryStores, execution_id: ExecutionId, row: Row) -> _Surfaces:
-    stages = await history.projections.list_rows("stage", execution_id)
+    stages = views.sort_stages(await history.projections.list_rows("stage", execution_id))
     frames = FrameBins(bins=[], stages=[])
     if stages:
         bins_max = _count_stage_bins(len(stages))
@@ -190,7 +198,7 @@ async def _read_surfaces(history: HistoryStores, execution_id: ExecutionId, row:
     return _Surfaces(
         execution=row,
         stages=stages,
-        loops=await history.projections.list_rows("loop", execution_id),
+        loops=views.sort_loops(await history.projections.list_rows("loop", execution_id)),
         frames=frames,
     )
 
@@ -199,11 +207,11 @@ async def _fold_surfaces(
     services: ApiServices, execution_id: ExecutionId, version: int
 ) -> _Surfaces:
     fold = await _fold_until(services, execution_id, version)
-    stages = fold.list_rows("stage")
+    stages = views.sort_stages(fold.list_rows("stage"))
     surfaces = _Surfaces(
         execution=fold.show_execution(),
         stages=stages,
-        loops=fold.list_rows("loop"),
+        loops=views.sort_loops(fold.list_rows("loop")),
         frames=fold.bin_frames(bins_max=_count_stage_bins(len(stages))),
     )
     services.history.moment_folds.keep_fold(fold)
@@ -243,8 +251,7 @@ def _build_moment(
 ) -> Moment:
     row = surfaces.execution
     summary = views.view_summary(row, now=now)
-    stages = surfaces.stages[:STAGES_MAX]
-    stage_ids = {stage["stage_id"] for stage in stages}
+    stages = choose_shown_rows(surfaces.stages)
     return Moment(
         execution_id=row["execution_id"],
         path=row["path"],
@@ -266,15 +273,31 @@ def _build_moment(
         checksum=row.get("envelope_checksum"),
         steps=sum_steps(runs[:RUNS_MAX]),
         stages=[views.view_stage(stage) for stage in stages],
-        loops=[views.view_loop(loop) for loop in surfaces.loops[:STAGES_MAX]],
-        bins=[frame_bin for frame_bin in surfaces.frames.bins if frame_bin.stage_id in stage_ids],
-        stage_frames=[item for item in surfaces.frames.stages if item.stage_id in stage_ids],
+        loops=[views.view_loop(loop) for loop in choose_shown_rows(surfaces.loops)],
+        bins=_sort_bins(surfaces.frames.bins, stages),
+        stage_frames=_sort_bins(surfaces.frames.stages, stages),
         more_stages=len(surfaces.stages) > STAGES_MAX or len(surfaces.loops) > STAGES_MAX,
         more_runs=len(runs) > RUNS_MAX,
         variables=ctx_references.show_markers(row.get("variables") or {}),
         workload=row.get("workload"),
         late=views.list_late_marks(row),
     )
+
+
+def choose_shown_rows(rows: list[Row]) -> list[Row]:
+    """Choose the stages or loops of a page: the latest of each step, and the latest of all."""
+    if len(rows) <= STAGES_MAX:
+        return rows
+    latest = set({row["step_name"]: place for place, row in enumerate(rows)}.values())
+    ranked = sorted(range(len(rows)), key=lambda place: (place in latest, place))
+    return [rows[place] for place in sorted(ranked[-STAGES_MAX:])]
+
+
+def _sort_bins(bins: Iterable[FrameBin], stages: list[Row]) -> list[FrameBin]:
+    """Return the bins of these stages, in the order of the stages."""
+    place_by_stage = {stage["stage_id"]: place for place, stage in enumerate(stages)}
+    shown_bins = [frame_bin for frame_bin in bins if frame_bin.stage_id in place_by_stage]
+    return sorted(shown_bins, key=lambda frame_bin: place_by_stage[frame_bin.stage_id])
 
 
 def sum_steps(runs: Iterable[StepRunView]) -> list[StepMoment]:

@@ -58,7 +58,8 @@ class ResultOutline(Struct, frozen=True, kw_only=True):
     """What is known of a step's latest result without reading it.
 
     Results of equal `digest` are equal: it is the SHA-256 of the stored content. `tier` is where
-    the content lies. `schema` is told of the one step that is asked for, when it is in Arrow.
+    the content lies. `schema` is told of the one step that is asked for, where it is kept in
+    Arrow or Parquet.
     """
 
     step: str

@@ -6,15 +6,16 @@ from http import HTTPStatus
 from noetl_contracts.ids import ExecutionId
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices
-from noetl_planner.api.lookup import fold_slices
+from noetl_planner.api.lookup import execution_lookup, fold_slices
 from noetl_planner.api.lookup.fold_slices import MomentProgress, MomentUnderWay
 from noetl_planner.moments import replay_folds
-from noetl_planner.moments.replay_folds import ReplayFold
+from noetl_planner.moments.replay_folds import EncodedRows, ReplayFold
 from noetl_replay import snapshot
 from noetl_replay.state import ExecutionState, build_empty_state
 
 TO_HOLD, TO_SEND = "to hold", "to send"
 _STATE_ALONE = ("execution",)
+_FRAMES_ALONE = ("frame",)
 
 
 async def fold_state(
@@ -60,6 +61,18 @@ async def fold_in_slices(
         progress = MomentProgress(execution_id=execution_id, folded=end, wanted=until)
         raise MomentUnderWay(progress)
     return fold
+
+
+async def fold_frames(
+    services: ApiServices, execution_id: ExecutionId, version: int
+) -> EncodedRows:
+    """Return the frames that there were at a version, encoded, by their ids.
+
+    Raises a 400 for a version to come, and what `fold_in_slices` raises.
+    """
+    await execution_lookup.get_version_time(services, execution_id, version)
+    fold = await fold_in_slices(services, execution_id, _FRAMES_ALONE, until=version)
+    return fold.rows_by_surface["frame"]
 
 
 async def _begin_fold(

@@ -17,6 +17,7 @@ from noetl_contracts.ledger.records import OpenWait
 from noetl_contracts.requests import inbox
 from noetl_contracts.status import TERMINAL_EXECUTION, ExecutionStatus
 from noetl_planner.api.http.services import ApiServices
+from noetl_planner.api.pools.lost_work import LostWork
 from noetl_planner.api.pools.pool_waits import Waiting
 from noetl_planner.api.pools.store_waits import StoreWaitView
 from noetl_playbook.views import ctx_references, error_view
@@ -233,6 +234,7 @@ class StatusView(Struct, frozen=True, kw_only=True):
     stages: list[StageView]
     loops: list[LoopView]
     waiting: list[Waiting] = []
+    lost: list[LostWork] = []
     messages: list[AwaitedMessage] = []
     store_waits: list[StoreWaitView] = []
     late: list[LateView] = []
@@ -367,6 +369,7 @@ def view_status(
     stages: list[Row],
     loops: list[Row],
     waiting: list[Waiting],
+    lost: list[LostWork],
     messages: list[AwaitedMessage],
     store_waits: list[StoreWaitView],
     now: datetime,
@@ -388,13 +391,25 @@ def view_status(
         duration=_compute_duration_s(row, now),
         started_at=row.get("started_at"),
         ended_at=row.get("ended_at"),
-        stages=[view_stage(stage) for stage in stages],
-        loops=[view_loop(loop) for loop in loops],
+        stages=[view_stage(stage) for stage in sort_stages(stages)],
+        loops=[view_loop(loop) for loop in sort_loops(loops)],
         waiting=waiting,
+        lost=lost,
         messages=messages,
         store_waits=store_waits,
         late=list_late_marks(row),
     )
+
+
+def sort_loops(rows: Iterable[Row]) -> list[Row]:
+    """Sort rows of loops as the loops began; their keys have no order."""
+    # Runs of one loop may begin in one decision: the events of the later one follow.
+    return sorted(rows, key=lambda row: (row["started_at"], int(row["last_event_id"] or 0)))
+
+
+def sort_stages(rows: Iterable[Row]) -> list[Row]:
+    """Sort rows of stages as the stages were opened; their keys have no order."""
+    return sorted(rows, key=lambda row: int(row["opened_event_id"]))
 
 
 def view_stage(row: Row) -> StageView:

@@ -9,6 +9,7 @@ from litestar import get
 from litestar.params import FromPath, FromQuery, QueryParameter
 from msgspec import Struct
 
+from noetl_contracts import codec
 from noetl_contracts.commands.loop_collections import CollectionForm
 from noetl_contracts.errors import TRIES_MAX, ResultMalformed
 from noetl_contracts.events import Event
@@ -25,7 +26,12 @@ from noetl_contracts.ledger.envelope import Envelope
 from noetl_contracts.status import FrameStatus
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.services import ApiServices, Services
-from noetl_planner.api.lookup import execution_lookup, payload_reader
+from noetl_planner.api.lookup import (
+    execution_lookup,
+    fold_slices,
+    payload_reader,
+    replay_slices,
+)
 from noetl_planner.api.lookup.views import Row
 from noetl_planner.api.loop_items import claimed_reader
 from noetl_planner.api.loop_items.loop_record import CollectionReader
@@ -37,6 +43,7 @@ from noetl_playbook.templates import output_forms
 from noetl_playbook.views import error_view, result_envelope
 from noetl_storage.arrow import result_values
 
+Version = Annotated[int | None, QueryParameter(ge=1, le=problems.NUMBER_MAX)]
 ROWS_MAX = 1_000
 NOT_ENDED_NOTE = "the frame has not ended: it gave nothing yet"
 NOT_KEPT_NOTE = "the loop of this frame keeps no results"
@@ -76,7 +83,7 @@ class FrameHistory(Struct, frozen=True, kw_only=True):
     """The leases of a frame, the first one first; `more_leases`: earlier ones are left out.
 
     `first_row` is the place of its first row in the loop's collection; null for claimed rows.
-    `waiting` says why it waits; null while it runs, and after its end.
+    `waiting` says why it waits; null while it runs, after its end, and of what is past.
     """
 
     execution_id: str
@@ -104,16 +111,24 @@ class FrameRowPage(Struct, frozen=True, kw_only=True):
 
 
 class _FrameEvents:
-    """Finds the events of one frame by their keys."""
+    """Finds the events of one frame by their keys, those up to a version if one is given."""
 
-    def __init__(self, services: ApiServices, execution_id: ExecutionId, frame_id: FrameId) -> None:
+    def __init__(self, services: ApiServices, row: Row, version: int | None) -> None:
         self._ledger = services.history.ledger
-        self._execution_id = execution_id
-        self._frame_id = frame_id
+        self._execution_id = ExecutionId(row["execution_id"])
+        self._frame_id = FrameId(row["frame_id"])
+        self._version = version
 
     async def find_event(self, name: str) -> Envelope | None:
         """Return the event of the frame that its key names so, or None."""
-        return await self._ledger.find_by_key(self._execution_id, f"frame/{self._frame_id}/{name}")
+        key = f"frame/{self._frame_id}/{name}"
+        envelope = await self._ledger.find_by_key(self._execution_id, key)
+        is_later = (
+            envelope is not None
+            and self._version is not None
+            and envelope.stream_version > self._version
+        )
+        return None if is_later else envelope
 
     async def find_dispatch(self, attempt: int) -> FrameDispatched | None:
         """Return how an attempt was handed out, or None."""
@@ -137,14 +152,21 @@ class _FrameEvents:
         return event if isinstance(event, StageOpened) else None
 
 
-@get("/executions/{execution_id:str}/frames/{frame_id:str}", tags=["executions"])
+@get(
+    "/executions/{execution_id:str}/frames/{frame_id:str}",
+    tags=["executions"],
+    responses=fold_slices.UNDER_WAY,
+)
 async def show_frame(
-    services: Services, execution_id: FromPath[str], frame_id: FromPath[str]
+    services: Services,
+    execution_id: FromPath[str],
+    frame_id: FromPath[str],
+    version: Version = None,
 ) -> FrameHistory:
-    """Show which workers held a frame, and how each attempt ended."""
+    """Show which workers held a frame, and how each attempt ended: by a `version`, if given."""
     execution = await execution_lookup.get_execution_row(services, execution_id)
-    row = await _get_frame_row(services, execution, frame_id)
-    events = _open_events(services, row)
+    row = await _get_frame_row(services, execution, frame_id, version)
+    events = _FrameEvents(services, row, version)
     attempts = row["attempts"] or 0
     abandoned = await events.find_event(f"abandoned/{attempts}")
     first = max(1, attempts - TRIES_MAX + 1)
@@ -158,13 +180,19 @@ async def show_frame(
         first_row=None if dispatched is None else dispatched.start,
         leases=await _view_leases(events, row, range(first, attempts + 1)),
         more_leases=first > 1,
-        waiting=await frame_waits.explain_frame_wait(
+        waiting=None
+        if version is not None
+        else await frame_waits.explain_frame_wait(
             services, execution, row, last_end=None if abandoned is None else abandoned.event
         ),
     )
 
 
-@get("/executions/{execution_id:str}/frames/{frame_id:str}/rows", tags=["executions"])
+@get(
+    "/executions/{execution_id:str}/frames/{frame_id:str}/rows",
+    tags=["executions"],
+    responses=fold_slices.UNDER_WAY,
+)
 async def list_frame_rows(
     services: Services,
     execution_id: FromPath[str],
@@ -172,11 +200,12 @@ async def list_frame_rows(
     side: FromQuery[FrameSide] = FrameSide.INPUT,
     offset: Annotated[int, QueryParameter(ge=0, le=problems.NUMBER_MAX)] = 0,
     limit: Annotated[int, QueryParameter(ge=1, le=ROWS_MAX)] = 100,
+    version: Version = None,
 ) -> FrameRowPage:
-    """List a window of the rows that a frame was given, or of what it made of them."""
+    """List a window of the rows that a frame was given, or of what it had made of them."""
     execution = await execution_lookup.get_execution_row(services, execution_id)
-    row = await _get_frame_row(services, execution, frame_id)
-    events = _open_events(services, row)
+    row = await _get_frame_row(services, execution, frame_id, version)
+    events = _FrameEvents(services, row, version)
     window, note = slice(offset, offset + limit), None
     if side is FrameSide.INPUT:
         rows, total = await _read_input(services, events, row, window)
@@ -195,21 +224,24 @@ async def list_frame_rows(
     )
 
 
-def _open_events(services: ApiServices, row: Row) -> _FrameEvents:
-    return _FrameEvents(services, ExecutionId(row["execution_id"]), FrameId(row["frame_id"]))
-
-
-async def _get_frame_row(services: ApiServices, execution: Row, frame_id: str) -> Row:
-    """Return the row of a frame; raises a 404."""
+async def _get_frame_row(
+    services: ApiServices, execution: Row, frame_id: str, version: int | None
+) -> Row:
+    """Return the row of a frame, as it was at a version if one is given; raises a 404."""
     checked_id = ExecutionId(execution["execution_id"])
     number = execution_lookup.check_number(frame_id, "a frame id")
-    row = await services.history.projections.find_frame(checked_id, number)
-    if row is None:
-        raise problems.build_not_found_error(
-            f"execution {checked_id} has no frame {number}",
-            hint=f"GET /api/executions/{checked_id}/frames lists them",
-        )
-    return row
+    if version is None:
+        row = await services.history.projections.find_frame(checked_id, number)
+    else:
+        past = (await replay_slices.fold_frames(services, checked_id, version)).get(number)
+        row = None if past is None else codec.decode_json(past)
+    if row is not None:
+        return row
+    then = "" if version is None else f" at version {version}"
+    raise problems.build_not_found_error(
+        f"execution {checked_id} has no frame {number}{then}",
+        hint=f"GET /api/executions/{checked_id}/frames lists them",
+    )
 
 
 async def _view_leases(events: _FrameEvents, row: Row, attempts: range) -> list[FrameLease]:

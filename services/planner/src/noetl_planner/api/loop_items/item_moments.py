@@ -9,12 +9,14 @@ from msgspec import Struct, structs
 
 from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId, RunId
+from noetl_contracts.status import RunStatus
 from noetl_planner.api.http.problems import ApiError
 from noetl_planner.api.http.services import ApiServices
-from noetl_planner.api.lookup import execution_lookup, replay_slices
+from noetl_planner.api.lookup import execution_lookup, replay_slices, views
 from noetl_planner.api.loop_items.views import ItemState, ItemView
 
 _LOOPS_ALONE = ("loop",)
+_ENDED = (RunStatus.COMPLETED, RunStatus.FAILED)
 _NEVER_BEGUN = (ItemState.PENDING, ItemState.CANCELLED)
 
 # What an item that has not ended does not have.
@@ -35,11 +37,15 @@ class KnownLoops(Struct, frozen=True, kw_only=True):
 
 
 class LoopMoment(Struct, frozen=True, kw_only=True):
-    """A loop at a version: which epoch it was in, when that was, and its counts there."""
+    """A loop at a version: which epoch it was in, when that was, and its counts there.
+
+    Items of an epoch that had ended are shown as they are: nothing of it changes any more.
+    """
 
     at: datetime
     run_id: RunId
     counts: dict[str, int]
+    has_ended: bool
 
 
 async def list_loops(
@@ -48,7 +54,7 @@ async def list_loops(
     """List all loops at a version; raises a 400 for a version to come."""
     at = None
     if version is None:
-        rows = await services.history.projections.list_rows("loop", execution_id)
+        rows = views.sort_loops(await services.history.projections.list_rows("loop", execution_id))
     else:
         at = await execution_lookup.get_version_time(services, execution_id, version)
         fold = await replay_slices.fold_in_slices(
@@ -83,7 +89,12 @@ def find_loop_moment(loops: KnownLoops, step: str) -> LoopMoment | None:
             f"{loops.execution_id} had begun",
             hint=f"noetl events {loops.execution_id} tells when it began",
         )
-    return LoopMoment(at=loops.at, run_id=RunId(str(row["run_id"])), counts=_count_items(row))
+    return LoopMoment(
+        at=loops.at,
+        run_id=RunId(str(row["run_id"])),
+        counts=_count_items(row),
+        has_ended=row["status"] in _ENDED,
+    )
 
 
 def _count_items(row: dict[str, Any]) -> dict[str, int]:

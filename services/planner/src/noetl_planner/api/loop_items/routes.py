@@ -121,12 +121,13 @@ async def _build_page(
     record = await loop_record.get_loop_record(
         services, folded, step, run_id=None if moment is None else moment.run_id
     )
-    # What an item is now says little of what it was then.
-    wanted = state if moment is None else None
+    # What an item is now says little of what it was while the loop went on.
+    open_moment = None if moment is None or moment.has_ended else moment
+    wanted = state if open_moment is None else None
     (views, last, has_more), notes = await _list_loop_items(services, record, wanted, after, limit)
     items = await item_moments.add_frame_times(services, execution_id, views)
-    if moment is not None:
-        shown = [item_moments.show_item_at(item, moment.at) for item in items]
+    if open_moment is not None:
+        shown = [item_moments.show_item_at(item, open_moment.at) for item in items]
         items = [item for item in shown if state in (None, item.state)]
     if any(item.record == "frame" for item in items) and not notes:
         notes = [UNRECORDED_NOTE]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from msgspec import Struct, structs
 
 from noetl_contracts.commands.command_work import DEFAULT_POOL
-from noetl_contracts.commands.worker_pools import LANES
+from noetl_contracts.commands.worker_pools import LANES, get_lane_host
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger.records import IssuedCommand
 from noetl_messaging.streams import topology
@@ -101,7 +101,9 @@ async def _view_streamed_pool(services: ApiServices, name: str) -> PoolView:
     except MessagingUnavailable:
         return PoolView(name=name, transport=JETSTREAM, served=None, lanes=[])
     lanes = [_view_lane(lane, backlog) for lane, backlog in backlogs.items() if backlog is not None]
-    is_served = any(item is not None and item.is_served for item in backlogs.values())
+    is_served = any(
+        _is_lane_served(services, name, lane, backlog) for lane, backlog in backlogs.items()
+    )
     return PoolView(name=name, transport=JETSTREAM, served=is_served, lanes=lanes)
 
 
@@ -155,19 +157,33 @@ async def _explain_pool(services: ApiServices, pool: str, lane: str) -> tuple[bo
         backlog = await _find_backlog(services, pool, lane)
     except MessagingUnavailable:
         return None, f"not known: NATS does not tell how pool {pool!r} stands"
-    is_served = backlog is not None and backlog.is_served
+    is_served = _is_lane_served(services, pool, lane, backlog)
     share = _find_share(services)
     if share is not None:
-        return is_served, _explain_share(pool, share, backlog)
+        return is_served, _explain_share(pool, share, backlog if is_served else None)
     if not is_served:
         return False, f"no worker serves pool {pool!r}: start one with NOETL_WORKER_POOL={pool}"
     return True, f"behind other work of pool {pool!r}"
 
 
+def _is_lane_served(services: ApiServices, pool: str, lane: str, backlog: Backlog | None) -> bool:
+    """Tell whether somebody asks for commands of a lane, or holds some and was heard lately.
+
+    What a worker held that was killed stays unsettled for as long as no other one asks.
+    """
+    if backlog is None or backlog.asking > 0:
+        return backlog is not None
+    presence = services.shards.worker_presence
+    return backlog.unsettled > 0 and presence.has_worker(pool, get_lane_host(lane)) is not False
+
+
 def _explain_share(pool: str, tenant_id: str, backlog: Backlog | None) -> str:
-    """Say why commands wait in a tenant's own share of a pool; only its own work is counted."""
+    """Say why commands wait in a tenant's own share of a pool; only its own work is counted.
+
+    Without a backlog nobody serves the share.
+    """
     share = f"the share of tenant {tenant_id!r} in pool {pool!r}"
-    if backlog is None or not backlog.is_served:
+    if backlog is None:
         return (
             f"no worker serves {share}: start one with NOETL_WORKER_POOL={pool} and {tenant_id} "
             "in NOETL_WORKER_TENANTS"

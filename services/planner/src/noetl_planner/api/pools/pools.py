@@ -11,7 +11,7 @@ from noetl_chassis import identity
 from noetl_contracts.ids import EventId
 from noetl_contracts.ledger.records import LeasedCommand
 from noetl_planner.api.http.services import ApiServices, Services
-from noetl_planner.api.pools import pool_waits
+from noetl_planner.api.pools import lost_work, pool_waits
 from noetl_planner.api.pools.pool_waits import PoolView
 
 LEASES_MAX = 500
@@ -89,7 +89,7 @@ class LeaseView(Struct, frozen=True, kw_only=True):
     """A command that a worker holds since it began; `frame_id` is the frame that it is at.
 
     The lease lasts `lease_s` after the worker was heard last. It ends at `ends_at`; null: JetStream
-    extends it, and alone knows.
+    extends it, and alone knows. `is_silent`: nothing is heard of the command, nor of the worker.
     """
 
     worker_id: str
@@ -104,6 +104,8 @@ class LeaseView(Struct, frozen=True, kw_only=True):
     since: datetime | None
     lease_s: float
     ends_at: datetime | None
+    heard_at: datetime
+    is_silent: bool
 
 
 class LeaseList(Struct, frozen=True, kw_only=True):
@@ -147,6 +149,8 @@ def _view_lease(services: ApiServices, command: LeasedCommand) -> LeaseView:
         since=_find_minted_at(command.started_event_id),
         lease_s=lease_s,
         ends_at=command.heard_at + timedelta(seconds=lease_s) if is_by_http else None,
+        heard_at=command.heard_at,
+        is_silent=lost_work.is_holder_silent(services, command),
     )
 
 
