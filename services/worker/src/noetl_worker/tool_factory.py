@@ -1,5 +1,6 @@
 """Opens the tools of a worker, and the credential vault that they share."""
 
+import asyncio
 import ctypes
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -40,7 +41,7 @@ from noetl_worker.tools.calls.call_datasets import CallDatasets
 from noetl_worker.tools.calls.child_process import CapturedOutput, OutputTooLong, ProcessLaunch
 from noetl_worker.tools.calls.references import ReferenceReader
 from noetl_worker.tools.calls.work_folder import PathLocks, WorkFolder, open_work_folder
-from noetl_worker.tools.container.container_tool import ContainerTool
+from noetl_worker.tools.container.container_tool import ContainerTool, Handover
 from noetl_worker.tools.container.orphan_sweep import (
     OrphanSweep,
     build_process_owner,
@@ -95,6 +96,8 @@ else:
 _MALLOC_MMAP_THRESHOLD = -3
 _LARGE_BLOCK_BYTES = 1024 * 1024
 _INSTALLER_GRACE_S = 2.0
+# A worker gives back within these seconds what did not end while it drained.
+_GIVE_BACK_S = 60.0
 _INSTALLER_OUTPUT_BYTES_MAX = 1024 * 1024
 
 log = structlog.get_logger(__name__)
@@ -142,9 +145,18 @@ def _open_folders(
 
 @asynccontextmanager
 async def open_tools(
-    config: Settings, payloads: Payloads, clock: Clock, *, near: NearPayloads | None = None
+    config: Settings,
+    payloads: Payloads,
+    clock: Clock,
+    *,
+    near: NearPayloads | None = None,
+    stop: asyncio.Event | None = None,
 ) -> AsyncIterator[tuple[Tools, SecretMask]]:
-    """Hold every tool open while the block runs; `near` reads payloads where they lie."""
+    """Hold every tool open while the block runs.
+
+    `near` reads payloads where they lie; a tool that can do nothing more sets `stop`, which ends
+    the worker.
+    """
     _return_large_blocks()
     mask = SecretMask(own=list_own_secrets(config))
     sealer = CredentialSealer(config.secret_key)
@@ -208,7 +220,9 @@ async def open_tools(
                 locks=locks,
             ),
             shell=_build_shell_tool(config, scripts, clock, folders),
-            container=await enter(_open_container_tool(config, scripts, mask, vault, clock)),
+            container=await enter(
+                _open_container_tool(config, scripts, mask, vault, clock, stop or asyncio.Event())
+            ),
             nats=await enter(open_nats(vault=vault, sends_traceparent=config.send_traceparent)),
             credential_test=CredentialTool(vault=vault, http=http, clock=clock),
             spark_session=spark_session,
@@ -341,6 +355,7 @@ async def _open_container_tool(
     mask: SecretMask,
     vault: CredentialVault,
     clock: Clock,
+    stop: asyncio.Event,
 ) -> AsyncIterator[ContainerTool]:
     """Hold the tool; while it is open, containers of killed workers are looked for."""
     runtime = wiring.open_container_runtime(config)
@@ -361,6 +376,7 @@ async def _open_container_tool(
             vault=vault,
             clock=clock,
             owner=owner,
+            handover=Handover(stop, wait_s=config.drain_s + _GIVE_BACK_S),
         )
 
 
