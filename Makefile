@@ -143,7 +143,7 @@ doctor: setup ## Check this machine and the running stack
 	@$(BIN)/noetl doctor
 
 # Each is a module of tests/proof.
-PROOFS := $(addprefix proof/,full analytics million leases tables tpch pipeline nearness slider lineage)
+PROOFS := $(addprefix proof/,full analytics million leases tables tpch pipeline memory nearness slider lineage)
 .PHONY: $(PROOFS)
 $(PROOFS): proof/%: setup
 	@$(BIN)/python -m tests.proof $* $(if $(SPEC),--spec $(SPEC))

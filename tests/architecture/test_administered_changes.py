@@ -26,7 +26,6 @@ UNRECORDED_ROUTES = {
     ("POST", "/api/executions/{execution_id}/rerun"): _BEGINS,
     ("POST", "/api/executions/{execution_id}/fork"): _BEGINS,
     ("POST", "/api/schedules/{name}/run"): _BEGINS,
-    ("POST", "/api/notifications/{name}/test"): _BEGINS,
     ("POST", "/api/credentials/{name}/test"): _BEGINS,
     ("POST", "/api/webhooks/{name}"): _BEGINS,
     ("POST", "/api/executions/{execution_id}/cancel"): _HISTORY,

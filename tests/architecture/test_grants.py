@@ -90,6 +90,7 @@ READS = {
         "request",
         "runtime",
         "schedule",
+        "schedule_skip",
         "session",
         "state",
         "state_change",
@@ -243,6 +244,7 @@ CALLS = {
         "send_held_notifications",
         "send_notification",
         "shard_of",
+        "skip_schedule_times",
         "submit_request",
     },
     "noetl_archivist": {

@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
-from pygal.style import CleanStyle
-from tests.bench.drawing import pygal
+from tests.bench import growth
+from tests.bench.drawing import LOOK, pygal
 
 # File by file: the series that it needs, and what it shows.
 FILES = {
     "benchmarks-cost.svg": ("w3", "CPU that one unit of work costs, by service"),
     "benchmarks-floor.svg": ("w4", "Requests a second beside the raw program"),
+    "benchmarks-growth.svg": ("growth", "What grows with the ledger and with items"),
 }
 
 
@@ -18,6 +19,7 @@ def draw(report: dict[str, Any]) -> dict[str, bytes]:
     drawers: dict[str, Callable[[dict[str, Any]], Any]] = {
         "benchmarks-cost.svg": _cost,
         "benchmarks-floor.svg": _floor,
+        "benchmarks-growth.svg": lambda found: growth.draw(found["growth"]),
     }
     return {
         name: drawers[name](report).render(is_unicode=False)
@@ -42,7 +44,7 @@ def _cost(report: dict[str, Any]) -> Any:
     }
     shown = {title: cpu for title, cpu in units.items() if cpu}
     chart = pygal.HorizontalStackedBar(
-        title="CPU that one unit of work costs, by service", x_title="CPU microseconds", **_LOOK
+        title="CPU that one unit of work costs, by service", x_title="CPU microseconds", **LOOK
     )
     chart.x_labels = list(shown)
     parts = {part: None for cpu in shown.values() for part in cpu}
@@ -60,7 +62,7 @@ def _floor(report: dict[str, Any]) -> Any:
     chart = pygal.HorizontalBar(
         title="W4: GETs of 1 KB JSON with a row saved for each, medians",
         x_title="requests/s",
-        **_LOOK,
+        **LOOK,
     )
     chart.value_formatter = lambda value: f"{value:,.0f}"
     for title, name in (
@@ -72,16 +74,3 @@ def _floor(report: dict[str, Any]) -> Any:
         apart = f"{rate['least']:,.0f} to {rate['most']:,.0f}"
         chart.add(f"{title} ({apart})", [rate["median"]])
     return chart
-
-
-_LOOK: dict[str, Any] = {
-    "style": CleanStyle,
-    # No script from elsewhere, no animation.
-    "js": [],
-    "width": 900,
-    "height": 420,
-    "legend_at_bottom": True,
-    "print_values": True,
-    "zero": 0,
-    "include_x_axis": True,
-}

@@ -17,6 +17,7 @@ from tests.bench import (
     crash,
     fetching,
     floors,
+    growth,
     handover,
     latency,
     loops,
@@ -101,6 +102,11 @@ SERIES = {
     ),
     "telemetry": Series(
         about="an idle stack, watched and not", alone=telemetry.measure, is_usual=False
+    ),
+    "growth": Series(
+        about="a growing ledger, longer loops, more workers",
+        alone=growth.measure,
+        is_usual=False,
     ),
     "w1": Series(about="one step", on_stack=lambda stack, _, __: latency.single(stack)),
     "answering": Series(

@@ -10,6 +10,7 @@ from msgspec import Struct
 from tests.chaos.conftest import LEASE_S
 from tests.support import pft
 from tests.support.asking import http
+from tests.support.pace import measure_slowness
 from tests.support.parity import assert_parity
 from tests.support.pft import Fixture, Run
 from tests.support.servers import wait_until
@@ -18,6 +19,7 @@ from tests.support.stack import Stack
 pytestmark = pytest.mark.timeout(240)
 
 WORKLOAD = {"lease_seconds": LEASE_S, "heartbeat_seconds": 1, "frame_rows": 20}
+# On a machine that computes as fast as usual.
 WORKER_BOUND_S = LEASE_S + 5.0
 PLANNER_BOUND_S = 10.0
 PAGE = 1000
@@ -127,7 +129,7 @@ def test_another_worker_has_every_frame_of_a_killed_one_within_its_lease_and_5_s
     ]
     print(f"frames of a killed worker dispatched again after {sorted(waits_s)} s")  # noqa: T201 - the measured figures are what a reader of this test wants
     assert waits_s
-    assert max(waits_s) < WORKER_BOUND_S
+    assert max(waits_s) < WORKER_BOUND_S * measure_slowness()
 
 
 def test_a_killed_planner_holds_its_executions_up_for_less_than_10_s(
@@ -144,4 +146,4 @@ def test_a_killed_planner_holds_its_executions_up_for_less_than_10_s(
     after = [event.created_at for event in conclude(run) if event.created_at > killed_at]
     wait_s = (after[0] - killed_at).total_seconds()
     print(f"the first event after a planner's death came after {wait_s:.2f} s")  # noqa: T201 - the measured figure is what a reader of this test wants
-    assert wait_s < PLANNER_BOUND_S
+    assert wait_s < PLANNER_BOUND_S * measure_slowness()

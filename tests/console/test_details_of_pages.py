@@ -1,6 +1,7 @@
 """Details that pages tell: where results lie, coming times, filters of records."""
 
 import json
+import re
 
 from playwright.sync_api import expect
 from tests.console.conftest import OpenPage, a_playbook, is_over
@@ -71,6 +72,37 @@ def test_schedules_show_the_times_to_come_and_those_that_were_missed(
     )
     expect(watched.open("schedules").get_by_text("missed 1 or more")).to_be_visible()
     keep_pictures(watched.page, "missed")
+    assert http.delete(f"{api}/api/schedules/hourly").is_success
+
+
+def test_schedules_show_what_their_rules_passed_over(open_page: OpenPage, stack: Stack) -> None:
+    api = stack.url("api")
+    assert http.put(f"{api}/api/schedules/hourly", json=HOUR).is_success
+    watched = open_page()
+    told = http.get(f"{api}/api/schedules").json()
+    (hourly,) = [item for item in told["schedules"] if item["name"] == "hourly"]
+    assert (hourly["skipped"], hourly["skipped_count"]) == ([], 0)
+    first, last = "2026-01-01T00:00:00Z", "2026-01-02T04:00:00Z"
+    caught_up = {"first_at": first, "last_at": last, "times": 29, "is_exact": False}
+    overlapped = {"first_at": last, "last_at": last, "times": 1, "is_exact": True}
+    hourly |= {
+        "skipped": [
+            {**overlapped, "reason": "overlap", "running_execution_id": "7", "skipped_at": last},
+            {**caught_up, "reason": "catch_up", "running_execution_id": None, "skipped_at": last},
+        ],
+        "skipped_count": 1030,
+    }
+    watched.page.route(
+        "**/api/schedules", lambda route: route.fulfill(status=200, body=json.dumps(told))
+    )
+    row = watched.open("schedules").get_by_role("row").filter(has_text="hourly")
+    row.get_by_text("skipped 1,030").click()
+    skips = row.get_by_role("list", name="Newest skipped times of hourly").locator("li")
+    expect(skips).to_have_count(2)
+    expect(skips.nth(0).get_by_role("link")).to_have_attribute("href", re.compile(r"runs/7$"))
+    expect(skips.nth(1)).to_contain_text("at least 29 times: catch-up rule last")
+    keep_pictures(watched.page, "skipped")
+    watched.check()
     assert http.delete(f"{api}/api/schedules/hourly").is_success
 
 

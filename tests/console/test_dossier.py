@@ -44,6 +44,15 @@ PARCELS = a_playbook(
       set: {ctx.seen: "{{ load.parcels | length }}"}
     """,
 )
+COUNTS = a_playbook(
+    "counts",
+    """\
+    - step: start
+      tool: {kind: noop, result: {number: "{{ ctx.number | default(0) + 1 }}"}}
+      set: {ctx.number: "{{ start.number }}"}
+      next: {arcs: [{step: start, when: "{{ start.number < 3 }}"}]}
+    """,
+)
 ALL_WHOLE = "All is as it was sealed"
 Dossiers = dict[str, Path]
 Values = dict[str, Any]
@@ -194,6 +203,39 @@ def test_the_slider_shows_every_moment(open_file: OpenFile, dossiers: Dossiers) 
     expect(page.get_by_text("as it was after event 4,")).to_be_visible()
     page.get_by_role("button", name="Latest").click()
     expect(page.locator(".facts .badge").first).to_have_text("completed")
+
+
+def test_a_step_that_ran_again_shows_at_each_moment_the_result_of_then(
+    open_file: OpenFile, stack: Stack, tmp_path: Path
+) -> None:
+    api = stack.url("api")
+    answer = http.post(f"{api}/api/catalog/register", json={"content": COUNTS})
+    assert answer.is_success, answer.text
+    run = stack.execute("demo/counts", key="counts")
+    wait_until(partial(is_over, api, run), timeout_s=PATIENCE_S, what="counts ends")
+    file = export(stack, run, tmp_path / "counts.html")
+    page = open_file(file)
+    page.get_by_role("link", name="Payloads").click()
+    page.get_by_role("button", name="start", exact=True).click()
+    preview = page.get_by_role("region", name="start", exact=True)
+    expect(preview).to_contain_text(re.compile(r'"number": 3'))
+    slider = page.get_by_role("slider", name="Version of the history")
+    exits = [
+        number
+        for number, event in enumerate(read_part(file.read_text(), "events"), start=1)
+        if '"event_type":"step.exit"' in event["text"]
+    ]
+    assert len(exits) == 3
+    for number, version in enumerate(exits, start=1):
+        slider.fill(str(version))
+        expect(page.get_by_text(f"as it was after event {version},")).to_be_visible()
+        expect(preview).to_contain_text(re.compile(rf'"number": {number}'))
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    slider.fill(str(exits[0]))
+    expect(preview).to_contain_text(re.compile(r'"number": 1'))
+    for width in (1280, 360):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.screenshot(path=PICTURES / f"dossier-past-{width}.png", full_page=True)
 
 
 def test_payloads_are_listed_with_the_events_that_name_them(

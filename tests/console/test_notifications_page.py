@@ -1,6 +1,9 @@
 """Rules of notifications are made, changed and removed in the console; late runs say so."""
 
-from playwright.sync_api import expect
+import re
+from typing import Any
+
+from playwright.sync_api import Locator, Page, expect
 from tests.console.conftest import OpenPage
 from tests.console.test_console_pages import PICTURES
 from tests.support.asking import http
@@ -28,6 +31,28 @@ workflow:
 def register(stack: Stack, text: str) -> None:
     answer = http.post(f"{stack.url('api')}/api/catalog/register", json={"content": text})
     assert answer.is_success, answer.text
+
+
+def rule_tests(stack: Stack) -> list[dict[str, Any]]:
+    """The tests of the only rule, as the API tells them."""
+    (rule,) = http.get(f"{stack.url('api')}/api/notifications").json()["rules"]
+    tests: list[dict[str, Any]] = rule["tests"]
+    return tests
+
+
+def check_tests_of(page: Page, row: Locator, told: list[dict[str, Any]]) -> None:
+    """The row of a rule shows its only test, on a wide page and on a narrow one."""
+    row.get_by_text("tested").click()
+    tests = row.get_by_role("list", name="Latest tests of night").locator("li")
+    expect(tests).to_have_count(1)
+    expect(tests).to_contain_text(f"by {told[0]['actor']}")
+    run = re.compile(rf"runs/{told[0]['execution_id']}$")
+    expect(tests.get_by_role("link").first).to_have_attribute("href", run)
+    page.screenshot(path=PICTURES / "notifications-rules.png")
+    page.set_viewport_size({"width": 360, "height": 800})
+    page.screenshot(path=PICTURES / "notifications-rules-360.png", full_page=True)
+    assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
+    page.set_viewport_size({"width": 1280, "height": 800})
 
 
 def test_a_rule_with_quiet_hours_is_made_tested_changed_and_removed(
@@ -66,7 +91,7 @@ def test_a_rule_with_quiet_hours_is_made_tested_changed_and_removed(
     assert rule["urgent"] == ["failed"]
     row.get_by_role("button", name="Test").click()
     expect(page.get_by_text("A test of night is sent")).to_be_visible()
-    page.screenshot(path=PICTURES / "notifications-rules.png")
+    check_tests_of(page, row, rule_tests(stack))
     row.get_by_role("button", name="Edit").click()
     form = page.get_by_role("form", name="Rule night")
     form.get_by_label("Time zone").fill("Mars/Base")

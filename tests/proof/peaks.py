@@ -17,11 +17,13 @@ TASKS = "Python of Spark's tasks"
 
 @contextmanager
 def peaks(stack: Stack) -> Iterator[dict[str, int]]:
-    """Look once a second until the block ends: MiB by part, pages that are shared divided."""
+    """Look once a second, and at the end of the block: MiB by part, pages that are shared divided."""
     seen, is_over = dict[str, int](), threading.Event()
 
     def watch() -> None:
-        while not is_over.wait(_EVERY_S):
+        is_last = False
+        while not is_last:
+            is_last = is_over.wait(_EVERY_S)
             for part, found in _look(stack).items():
                 seen[part] = max(seen.get(part, 0), found // _MIB)
 

@@ -108,6 +108,15 @@ def test_every_nominal_time_is_fired_once_or_as_the_policy_says(
     assert len(set(fired)) == len(fired), "no time is fired twice"
     assert fired == sorted(fired)
     assert set(fired) <= set(due), "nothing else is fired"
+    skips = store.skips_by_schedule.get("7", [])
+    told = {time for skip in skips for time in due if skip.first_at <= time <= skip.last_at}
+    assert sorted({*fired, *told}) == due, "each time is fired or told of"
+    assert not told & set(fired)
+    for skip in skips:
+        passed = [time for time in due if skip.first_at <= time <= skip.last_at]
+        assert (passed[0], passed[-1]) == (skip.first_at, skip.last_at)
+        assert skip.times <= len(passed)
+        assert skip.times == len(passed) or not skip.is_exact
     if policy is CatchUp.ALL:
         assert fired == due
     elif policy is CatchUp.LAST:

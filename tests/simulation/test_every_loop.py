@@ -69,6 +69,32 @@ BOOM = "{kind: noop, spec: {policy: {rules: [{when: '{{ iter.it in workload.bad 
     "spec",
     [
         "{mode: sequential}",
+        "{mode: parallel}",
+        "{mode: parallel, frame: {max_rows: 4}}",
+        "{mode: chunked, chunk_size: 3}",
+        "{mode: chunked, chunk_size: 8, frame: {row_concurrency: 3}}",
+        "{mode: chunked, chunk_size: 3, policy: {exec: local}}",
+        "{mode: parallel, policy: {exec: local}}",
+    ],
+)
+async def test_failed_items_are_listed_by_their_own_places(opened: LocalSystem, spec: str) -> None:
+    playbook = a_loop("{{ range(8) | list }}", spec, tool=BOOM).replace(
+        "step: each\n", "step: each\n    spec: {policy: {failure: {mode: best_effort}}}\n"
+    )
+    outcome = await run(opened, playbook, bad=[4, 5, 7])
+    fanin = outcome.state.ctx["fanin"]
+    failed = fanin["failed_items"]
+    assert fanin["failed"] == 3
+    assert [(item["index"], item["key"]) for item in failed] == [
+        (place, f"{fanin['loop_id']}:{place}") for place in (4, 5, 7)
+    ]
+    assert {item["error"]["message"] for item in failed} == {"boom"}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "{mode: sequential}",
         "{mode: chunked, chunk_size: 3}",
         "{mode: fanout}",
     ],

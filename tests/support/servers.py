@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -281,21 +281,38 @@ class S3Server(Server):
 
 
 @contextmanager
+def _hold_ports(names: Iterable[str]) -> Iterator[dict[str, int]]:
+    """Choose ports, and let nobody else choose them for as long as the block lasts."""
+    held = loopback.HeldPorts()
+    try:
+        yield loopback.choose_ports(names, before={}, held=held)
+    finally:
+        held.close()
+
+
+@contextmanager
 def postgres_server(tmp: Path, *, is_durable: bool = False) -> Iterator[PostgresServer]:
     """A started PostgreSQL below `tmp`; not durable against power failure unless asked for."""
-    port = loopback.choose_ports(["postgres"], before={})["postgres"]
-    cluster = postgres.describe_postgres(
-        home=tmp, port=port, password=secrets.token_urlsafe(12), is_durable=is_durable
-    )
-    server = PostgresServer(cluster, home=tmp)
-    try:
-        server.start()
-        yield server
-    finally:
-        server.kill()
-        shutil.rmtree(cluster.directory, ignore_errors=True)
-        if not cluster.directory.is_relative_to(tmp):
-            shutil.rmtree(cluster.directory.parent, ignore_errors=True)
+    with _hold_ports(["postgres"]) as chosen:
+        cluster = postgres.describe_postgres(
+            home=tmp,
+            port=chosen["postgres"],
+            password=secrets.token_urlsafe(12),
+            is_durable=is_durable,
+        )
+        server = PostgresServer(cluster, home=tmp)
+        try:
+            server.start()
+            yield server
+        finally:
+            server.kill()
+            _remove_cluster(cluster, tmp)
+
+
+def _remove_cluster(cluster: postgres.PostgresCluster, tmp: Path) -> None:
+    shutil.rmtree(cluster.directory, ignore_errors=True)
+    if not cluster.directory.is_relative_to(tmp):
+        shutil.rmtree(cluster.directory.parent, ignore_errors=True)
 
 
 @contextmanager
@@ -303,41 +320,42 @@ def nats_server(
     tmp: Path, *, sync_interval: str = nats.SYNC_INTERVAL, workers: tuple[WorkerUser, ...] = ()
 ) -> Iterator[NatsServer]:
     """A started NATS with JetStream below `tmp`, and users of `workers` beside the services'."""
-    chosen = loopback.choose_ports(["nats"], before={})
-    server = nats.describe_nats(
-        home=tmp,
-        port=chosen["nats"],
-        password_by_user={
-            user: secrets.token_urlsafe(12)
-            for user in (*nats.USERS, *(worker.name for worker in workers))
-        },
-        workers=workers,
-        sync_interval=sync_interval,
-    )
-    nats.prepare_nats(server)
-    live = NatsServer(server, home=tmp)
-    try:
-        live.start()
-        yield live
-    finally:
-        live.kill()
+    with _hold_ports(["nats"]) as chosen:
+        server = nats.describe_nats(
+            home=tmp,
+            port=chosen["nats"],
+            password_by_user={
+                user: secrets.token_urlsafe(12)
+                for user in (*nats.USERS, *(worker.name for worker in workers))
+            },
+            workers=workers,
+            sync_interval=sync_interval,
+        )
+        nats.prepare_nats(server)
+        live = NatsServer(server, home=tmp)
+        try:
+            live.start()
+            yield live
+        finally:
+            live.kill()
 
 
 @contextmanager
 def s3_server(tmp: Path) -> Iterator[S3Server]:
     """A started SeaweedFS below `tmp`."""
-    server = seaweedfs.describe_seaweedfs(
-        home=tmp,
-        ports=loopback.choose_ports(seaweedfs.PORTS, before={}),
-        access_key=secrets.token_hex(8),
-        secret_key=secrets.token_hex(16),
-        target_access_key=secrets.token_hex(8),
-        target_secret_key=secrets.token_hex(16),
-    )
-    seaweedfs.prepare_seaweedfs(server)
-    live = S3Server(server, home=tmp)
-    try:
-        live.start()
-        yield live
-    finally:
-        live.kill()
+    with _hold_ports(seaweedfs.PORTS) as chosen:
+        server = seaweedfs.describe_seaweedfs(
+            home=tmp,
+            ports=chosen,
+            access_key=secrets.token_hex(8),
+            secret_key=secrets.token_hex(16),
+            target_access_key=secrets.token_hex(8),
+            target_secret_key=secrets.token_hex(16),
+        )
+        seaweedfs.prepare_seaweedfs(server)
+        live = S3Server(server, home=tmp)
+        try:
+            live.start()
+            yield live
+        finally:
+            live.kill()

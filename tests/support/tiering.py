@@ -14,7 +14,6 @@ from noetl_storage.ports.payload_ports import TierClock, TierName
 from noetl_storage.tiers import segment_directory
 from noetl_storage.tiers.shared import SharedTier
 
-NODE = "here"
 STORE = "memory://"
 
 
@@ -23,14 +22,13 @@ def open_shared(
     *,
     clock: TierClock,
     bytes_max: int = 64 * 1024 * 1024,
-    node_id: str = NODE,
     lease_s: float = 30.0,
     store_url: str = STORE,
 ) -> SharedTier:
     """Open the tier of a process in a directory of the test's own."""
     directory.mkdir(parents=True, exist_ok=True)
     place = segment_directory.open_segment_directory(directory, store_url=store_url)
-    return SharedTier(place, node_id=node_id, bytes_max=bytes_max, lease_s=lease_s, clock=clock)
+    return SharedTier(place, bytes_max=bytes_max, lease_s=lease_s, clock=clock)
 
 
 def ref_of(data: bytes, tenant: str = TENANT, **fields: Any) -> PayloadRef:

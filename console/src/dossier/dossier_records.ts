@@ -1,10 +1,18 @@
 // Answers the questions of the pages from a dossier, as the planner answered them.
 import { ApiProblem } from "../lib/api";
 import type { Records } from "../lib/records";
-import type { EventView, ItemPage, LogLine } from "../lib/types";
-import { cutItems, expandMoment, type Dossier, type RecordedAnswer } from "./parts";
+import type { EventView, ItemPage, LogLine, ResultList } from "../lib/types";
+import {
+  cutItems,
+  expandMoment,
+  type Dossier,
+  type PastResult,
+  type RecordedAnswer,
+} from "./parts";
 import { readChunk, readEvent, viewEvent, viewLines } from "./sealed_event";
 
+const RESULTS = /^\/api\/result\/\d+\/list$/;
+const RESULT = /^\/api\/executions\/\d+\/result\/(.+)$/;
 const ITEMS = /^\/api\/executions\/\d+\/items\//;
 
 export function buildRecords(dossier: Dossier): Records {
@@ -53,17 +61,44 @@ export function buildRecords(dossier: Dossier): Records {
     };
   }
 
+  /** The results that steps with several runs had; a dossier of an earlier release holds none. */
+  function findPast(): Record<string, PastResult[]> {
+    const found = Object.entries(answers.value ?? {}).find(([path]) =>
+      /^\/api\/result\/\d+\/past$/.test(path),
+    );
+    return (found?.[1].body as { results?: Record<string, PastResult[]> })?.results ?? {};
+  }
+
+  function findPastResult(step: string, version: number): PastResult | undefined {
+    return findPast()[step]?.findLast((one) => one.version <= version);
+  }
+
+  /** The results as they were known at a version. */
+  function listPast(latest: ResultList, version: number): ResultList {
+    const results = latest.results.flatMap((one) => {
+      if (!findPast()[one.step]) return [one];
+      const then = findPastResult(one.step, version)?.result;
+      return then ? [then] : [];
+    });
+    return { ...latest, results };
+  }
+
   function answer(method: string, address: string): unknown {
     const { pathname, searchParams: query } = new URL(address, "http://dossier");
     const path = decodeURIComponent(pathname);
+    const version = query.get("version");
     if (method !== "GET") throw notHeld("what changes something");
     if (path.endsWith("/moment")) {
-      const version = query.get("version");
       return findMoment(version === null ? null : Number(version));
     }
     if (/^\/api\/executions\/\d+\/events$/.test(path)) return pageEvents(query);
     if (/^\/api\/executions\/\d+\/logs$/.test(path)) return pageLines(query);
+    const step = RESULT.exec(path)?.[1];
+    if (step !== undefined && version !== null && findPast()[step])
+      return readAnswer(findPastResult(step, Number(version))?.preview ?? undefined, path);
     const body = readAnswer(answers.value?.[path], path);
+    if (RESULTS.test(path) && version !== null)
+      return listPast(body as ResultList, Number(version));
     if (!ITEMS.test(path)) return body;
     const limit = Number(query.get("limit") ?? 100);
     return cutItems(body as ItemPage, query.get("state") ?? "", query.get("after") ?? "", limit);

@@ -1,5 +1,5 @@
 // The parts of a dossier: blocks of JSON that stand in its page, and the seal that sums them.
-import type { ItemPage, Moment } from "../lib/types";
+import type { ItemPage, Moment, ResultOutline } from "../lib/types";
 
 export const PART_NAMES = ["events", "payloads", "logs", "moments", "answers"] as const;
 export type PartName = (typeof PART_NAMES)[number];
@@ -55,6 +55,13 @@ export interface PooledMoments {
 export interface RecordedAnswer {
   status: number;
   body: unknown;
+}
+
+/** What a step with several runs had as its result, from a version on; null for none. */
+export interface PastResult {
+  version: number;
+  result: ResultOutline | null;
+  preview: RecordedAnswer | null;
 }
 
 interface PartTypes {

@@ -10,6 +10,8 @@ from tests.conformance.storage.test_projections import command_row, execution_ro
 from tests.support.polling import eventually
 from tests.support.storage import ORGANIZATION, TENANT, Stores, an_execution
 
+from noetl_contracts.identity.actors import Actor, ActorKind
+from noetl_contracts.identity.administration import NewRecord
 from noetl_contracts.ids import ExecutionId, TenantId
 from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.ledger.records import InboxMessage, Request
@@ -19,6 +21,7 @@ from noetl_contracts.requests.notifications import (
     DueNotification,
     HeldNotification,
     NotificationRule,
+    RuleTest,
 )
 from noetl_contracts.requests.quiet_hours import QuietHours
 
@@ -601,3 +604,52 @@ async def test_what_a_rule_held_goes_with_it(stores: Stores) -> None:
     assert not await stores.notifications.send_held_notifications(held, a_held_request(held))
     (sent,) = await stores.notifications.list_sent_notifications(notifications_max=9, **PLACE)
     assert sent.status == "DROPPED"
+
+
+async def record_rule(
+    stores: Stores, action: str, name: str, execution: ExecutionId | None = None, **place: Any
+) -> None:
+    """Record what was done with a rule."""
+    record = NewRecord(
+        **{**PLACE, **place},
+        event_time=ENDED,
+        action=action,
+        target=name,
+        actor=Actor(kind=ActorKind.PERSON, id="p1", name="Ann"),
+        details={} if execution is None else {"execution_id": execution},
+    )
+    await stores.administration.append_record(record)
+
+
+async def test_the_latest_tests_of_each_rule_are_listed_with_what_became_of_them(
+    stores: Stores,
+) -> None:
+    await stores.notifications.put_rule(a_rule())
+    await stores.notifications.put_rule(a_rule(name="quiet"))
+    await stores.notifications.put_rule(a_rule(name="untested"))
+    failed = await end(stores, "FAILED")
+    unseen, first, others = an_execution(), an_execution(), an_execution()
+    for execution in (first, failed, unseen):
+        await record_rule(stores, notifications.TESTED, "ops", execution)
+    await record_rule(stores, notifications.TESTED, "quiet", first)
+    await record_rule(stores, "notification.written", "quiet")
+    await record_rule(stores, notifications.TESTED, "gone", first)
+    await record_rule(stores, notifications.TESTED, "ops", others, tenant_id=TenantId("other"))
+    tests = await stores.notifications.list_rule_tests(**PLACE, tests_max=2)
+    assert {
+        name: [(test.execution_id, test.status) for test in of_rule]
+        for name, of_rule in tests.items()
+    } == {"ops": [(unseen, None), (failed, "FAILED")], "quiet": [(first, None)]}
+    newest: RuleTest = tests["ops"][0]
+    assert (newest.actor.short_name, newest.sent_at) == ("Ann", ENDED)
+
+
+async def test_tests_of_a_rule_that_was_removed_are_not_those_of_the_next(stores: Stores) -> None:
+    await stores.notifications.put_rule(a_rule())
+    await record_rule(stores, notifications.TESTED, "ops", an_execution())
+    await record_rule(stores, notifications.REMOVED, "ops")
+    assert await stores.notifications.list_rule_tests(**PLACE, tests_max=9) == {}
+    later = an_execution()
+    await record_rule(stores, notifications.TESTED, "ops", later)
+    tests = await stores.notifications.list_rule_tests(**PLACE, tests_max=9)
+    assert [test.execution_id for test in tests["ops"]] == [later]

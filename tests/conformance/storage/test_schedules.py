@@ -13,7 +13,13 @@ from noetl_contracts.ids import ExecutionId, TenantId
 from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.ledger.records import Request
 from noetl_contracts.requests import schedules
-from noetl_contracts.requests.schedules import CatchUp, Overlap, Schedule
+from noetl_contracts.requests.schedules import (
+    CatchUp,
+    Overlap,
+    Schedule,
+    SkippedTimes,
+    SkipReason,
+)
 
 PLACE: dict[str, Any] = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
 HOUR = timedelta(hours=1)
@@ -44,6 +50,32 @@ def a_firing(schedule: Schedule) -> Request:
 async def fire(stores: Stores, schedule: Schedule) -> ExecutionId | None:
     return await stores.schedules.fire_schedule(
         schedule, nominal_at=NOON, next_at=NOON + HOUR, request=a_firing(schedule)
+    )
+
+
+def a_skip(hour: int = 0, **fields: Any) -> SkippedTimes:
+    """One time passed over, so many hours after noon."""
+    nominal_at = NOON + hour * HOUR
+    values: dict[str, Any] = {
+        "first_at": nominal_at,
+        "last_at": nominal_at,
+        "times": 1,
+        "reason": SkipReason.CATCH_UP,
+        "skipped_at": nominal_at,
+    }
+    return SkippedTimes(**{**values, **fields})
+
+
+async def skip_hour(stores: Stores, skip: SkippedTimes) -> bool:
+    """Pass over what is due of the hourly schedule, as a scheduler that has just read it."""
+    read = await stores.schedules.find_schedule("hourly", **PLACE)
+    assert read is not None
+    return await stores.schedules.skip_times(read, skip, next_at=skip.last_at + HOUR)
+
+
+async def list_skips(stores: Stores, *schedules: Schedule, skips_max: int = 100) -> Any:
+    return await stores.schedules.list_skipped_times(
+        [schedule.schedule_id for schedule in schedules], skips_max=skips_max
     )
 
 
@@ -94,7 +126,8 @@ async def test_what_was_changed_after_it_was_read_is_not_fired(stores: Stores) -
     read = await stores.schedules.put_schedule(a_schedule())
     assert await stores.schedules.switch_schedule(structs.replace(read, is_enabled=False))
     assert await fire(stores, read) is None
-    assert not await stores.schedules.skip_times(read, next_at=NOON + HOUR)
+    assert not await stores.schedules.skip_times(read, a_skip(), next_at=NOON + HOUR)
+    assert await list_skips(stores, read) == {}
     assert not await stores.schedules.switch_schedule(read), "its revision has moved on"
     paused = await stores.schedules.find_schedule("hourly", **PLACE)
     assert paused is not None
@@ -104,11 +137,58 @@ async def test_what_was_changed_after_it_was_read_is_not_fired(stores: Stores) -
 
 async def test_a_time_that_is_passed_over_is_not_fired(stores: Stores) -> None:
     read = await stores.schedules.put_schedule(a_schedule())
-    assert await stores.schedules.skip_times(read, next_at=NOON + HOUR)
+    assert await stores.schedules.skip_times(read, a_skip(), next_at=NOON + HOUR)
+    assert not await stores.schedules.skip_times(read, a_skip(), next_at=NOON + HOUR)
     assert await fire(stores, read) is None
     after = await stores.schedules.find_schedule("hourly", **PLACE)
     assert after is not None
-    assert (after.next_at, after.last_at) == (NOON + HOUR, None)
+    assert (after.next_at, after.last_at, after.skipped_count) == (NOON + HOUR, None, 1)
+    assert await list_skips(stores, read) == {read.schedule_id: [a_skip()]}
+
+
+async def test_times_that_one_execution_held_up_share_a_record(stores: Stores) -> None:
+    kept = await stores.schedules.put_schedule(a_schedule())
+    first, second = an_execution(), an_execution()
+    held_up: dict[str, Any] = {"reason": SkipReason.OVERLAP, "running_execution_id": first}
+    many = a_skip(0, last_at=NOON + HOUR, times=30, is_exact=False)
+    for skip in (many, a_skip(2, **held_up), a_skip(3, **held_up), a_skip(4, **held_up)):
+        assert await skip_hour(stores, skip)
+    other = a_skip(5, reason=SkipReason.OVERLAP, running_execution_id=second)
+    assert await skip_hour(stores, other)
+    together = a_skip(2, last_at=NOON + 4 * HOUR, times=3, skipped_at=NOON + 4 * HOUR, **held_up)
+    assert await list_skips(stores, kept) == {kept.schedule_id: [other, together, many]}
+    assert await list_skips(stores, kept, skips_max=1) == {kept.schedule_id: [other]}
+    assert await list_skips(stores, kept, skips_max=0) == {}
+    again = await stores.schedules.put_schedule(a_schedule(cron="5 * * * *"))
+    assert again.skipped_count == 34, "who puts it again keeps what it passed over"
+
+
+async def test_a_time_that_comes_twice_by_a_clock_set_back_is_told_of_once(
+    stores: Stores,
+) -> None:
+    kept = await stores.schedules.put_schedule(a_schedule())
+    assert await skip_hour(stores, a_skip())
+    await stores.schedules.put_schedule(a_schedule())
+    again = a_skip(reason=SkipReason.OVERLAP, running_execution_id=an_execution())
+    assert await skip_hour(stores, again)
+    assert await list_skips(stores, kept) == {kept.schedule_id: [again]}
+
+
+async def test_the_newest_hundred_records_are_kept_and_go_with_the_schedule(
+    stores: Stores,
+) -> None:
+    kept = await stores.schedules.put_schedule(a_schedule())
+    other = await stores.schedules.put_schedule(a_schedule("other"))
+    assert await stores.schedules.skip_times(other, a_skip(), next_at=NOON + HOUR)
+    for hour in range(103):
+        assert await skip_hour(stores, a_skip(hour))
+    skips = (await list_skips(stores, kept, other, skips_max=1000))[kept.schedule_id]
+    assert [skip.first_at for skip in skips] == [NOON + n * HOUR for n in range(102, 2, -1)]
+    after = await stores.schedules.find_schedule("hourly", **PLACE)
+    assert after is not None
+    assert after.skipped_count == 103
+    assert await stores.schedules.remove_schedule("hourly", **PLACE)
+    assert await list_skips(stores, kept, other) == {other.schedule_id: [a_skip()]}
 
 
 async def test_schedules_of_a_suspended_tenant_wait(stores: Stores) -> None:

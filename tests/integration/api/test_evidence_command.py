@@ -14,7 +14,12 @@ from noetl_cli.audit import dossier, dossier_collector
 from noetl_contracts import codec
 from noetl_contracts.credentials import TEXT_PREFIX
 from noetl_contracts.events.execution_events import CtxPatched
-from noetl_contracts.ids import ExecutionId
+from noetl_contracts.events.step_events import CallDone, StepEnter, StepExit
+from noetl_contracts.ids import CommandId, ExecutionId, RunId
+from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.status import RunStatus
+from noetl_playbook.views import result_envelope
+from noetl_playbook.views.results import PipelineResult, TaskResult
 
 PLACE = ("--tenant", storage.TENANT, "--organization", storage.ORGANIZATION)
 PAGE = "<html><body><!--@parts@--></body></html>"
@@ -123,3 +128,35 @@ def test_without_html_it_is_a_folder(noetl: Noetl, running_api: RunningApi, tmp_
     assert (done.code, "agrees with every other" in done.out) == (0, True), done
     bound = noetl("evidence", "export", execution_id, "--payload-bytes", "5", *PLACE)
     assert (bound.code, "a folder has no payloads" in bound.err) == (2, True), bound
+
+
+def ran(run: str, number: int) -> list[Any]:
+    """The events by which a run of the step gives a number."""
+    kept = PipelineResult(tasks={"t": TaskResult(kind="python", raw={"n": number})}, last="t")
+    result = ResultEnvelope(status="ok", context=result_envelope.build_inline_context(kept))
+    return [
+        CallDone(step="start", run_id=RunId(run), command_id=CommandId(run), result=result),
+        StepExit(step="start", run_id=RunId(run), status=RunStatus.COMPLETED),
+    ]
+
+
+def test_a_step_that_ran_again_keeps_what_was_known_before(
+    noetl: Noetl, running_api: RunningApi, tmp_path: Path
+) -> None:
+    again = StepEnter(step="start", run_id=RunId("12"), activation=2)
+    execution_id = a_run(running_api, *ran("11", 1), again, *ran("12", 2))
+    done = noetl("evidence", "export", execution_id, "--html", "--output", str(tmp_path), *PLACE)
+    assert done.code == 0, done.err
+    answers = codec.decode_json(read_parts(tmp_path / f"dossier-{execution_id}.html")["answers"])
+    latest = answers[f"/api/executions/{execution_id}/result/start"]["body"]
+    assert (latest["run_id"], latest["data"]) == ("12", {"n": 2})
+    past = answers[f"/api/result/{execution_id}/past"]["body"]["results"]["start"]
+    told = [
+        (entry["result"]["run_id"], entry["preview"]["body"]["data"])
+        for entry in past
+        if entry["result"] is not None
+    ]
+    # While it runs again it still has the result of before, of no run that is the latest.
+    assert told == [("11", {"n": 1}), (None, {"n": 1}), ("12", {"n": 2})]
+    versions = [entry["version"] for entry in past]
+    assert versions == sorted(set(versions))

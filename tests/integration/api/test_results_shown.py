@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec import structs
 from pyarrow import parquet
 from tests.support.api import beginning
 from tests.support.running_api import Noetl, RunningApi
@@ -204,6 +205,8 @@ def test_the_arrow_schema_of_a_result_is_said_in_one_line() -> None:
     assert line.startswith("It lies in: disk, as Arrow: id")
     assert line.endswith("int64 not null, amount double, and 12 more")
     assert "\x1b" not in line
+    parquet = structs.replace(result, media_type="application/vnd.apache.parquet")
+    assert result_text.format_place(parquet).startswith("It lies in: disk, as Parquet: id")
 
 
 def test_a_result_that_is_not_there_is_refused(noetl: Noetl) -> None:

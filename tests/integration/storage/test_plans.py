@@ -42,6 +42,8 @@ HOT = [
     ("catalog", "find", "catalog_tenant_id_organization_id_path_version_key"),
     ("catalog", "get", "catalog_pkey"),
     ("credentials", "find", "credential_pkey"),
+    ("schedules", "list_skips", "schedule_skip_pkey"),
+    ("notifications", "list_tests", "administration_event_rule_tests"),
 ]
 
 

@@ -10,7 +10,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,10 @@ from msgspec import structs
 from tests.support.manual_clock import ManualClock
 from tests.support.polling import eventually
 from tests.support.storage import ORGANIZATION, TENANT
-from tests.support.tiering import NODE, TierCounts, open_shared, ref_of
+from tests.support.tiering import TierCounts, open_shared, ref_of
 
 from noetl_chassis.clock import SystemClock
-from noetl_contracts.payloads import PayloadRef, SharedHint
+from noetl_contracts.payloads import PayloadRef
 from noetl_storage.arrow.encoding import digest_schema
 from noetl_storage.payloads.memory import MemoryPayloads
 from noetl_storage.tiers import segment_directory, segment_format, segment_sweep
@@ -227,25 +226,6 @@ async def test_the_clock_of_the_day_does_not_end_a_lease(
     await tier.keep_copy(ref_of(DATA), DATA)
     clock.set_back(-3600)
     assert await tier.find_copy(ref_of(DATA)) == DATA
-
-
-@pytest.mark.parametrize(
-    ("node_id", "seconds", "is_found"), [(NODE, 60, True), ("there", 60, False), (NODE, 0, False)]
-)
-async def test_a_hint_can_only_say_no(
-    tmp_path: Path, clock: ManualClock, *, node_id: str, seconds: int, is_found: bool
-) -> None:
-    tier = open_shared(tmp_path, clock=clock)
-    hint = SharedHint(
-        node_id=node_id,
-        # A name from outside is never opened.
-        shm_name="../../../etc/passwd",
-        schema_digest="",
-        valid_until=clock.now() + timedelta(seconds=seconds),
-    )
-    await tier.keep_copy(ref_of(DATA), DATA)
-    found = await tier.find_copy(ref_of(DATA, shared=hint))
-    assert found == (DATA if is_found else None)
 
 
 async def test_another_schema_than_promised_is_a_miss(tmp_path: Path) -> None:

@@ -67,9 +67,21 @@ async def test_numbers_of_code_are_exact(worker: Bench) -> None:
     assert str(found[3]) == "-0.0"
 
 
-async def test_half_of_a_surrogate_pair_is_refused(worker: Bench) -> None:
-    found = await attempt(worker, "python", {"code": "return '\\ud800'"})
+@pytest.mark.parametrize(
+    ("result", "place"),
+    [
+        ("'\\ud800'", "does not hold: replace"),
+        ("{'a': [{'name': 'x'}, {'name': '\\udfff'}]}", "(in result['a'][1]['name'])"),
+        ("[{'k\\ud800': 1}]", "(in result[0])"),
+    ],
+)
+async def test_half_of_a_surrogate_pair_is_refused_with_its_place(
+    worker: Bench, result: str, place: str
+) -> None:
+    found = await attempt(worker, "python", {"code": f"return {result}"})
     assert found.error is not None
+    assert "half of a surrogate pair" in found.error.message
+    assert place in found.error.message
     assert await returned(worker, "return 1") == 1
 
 
@@ -79,3 +91,20 @@ async def test_numbers_of_an_answer_are_exact(worker: Bench) -> None:
         server.answers(says_bytes(body))
         found = await data_of(worker, "http", {"url": server.url})
     assert found["body"] == [2**70, "9007199254740993.0", "1e400", 0.1, "a\0"]
+
+
+TWICE = """
+import pyarrow as pa
+return pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=['a', 'a'])
+"""
+FRAME = """
+import pandas as pd
+return {'t': pd.DataFrame([[1, 2]], columns=['a', 'a'])}
+"""
+
+
+@pytest.mark.parametrize("code", [TWICE, TWICE.replace("[1]", "[]").replace("[2]", "[]"), FRAME])
+async def test_a_table_with_a_column_name_twice_is_refused(worker: Bench, code: str) -> None:
+    found = await attempt(worker, "python", {"code": code})
+    assert found.error is not None
+    assert "several columns named 'a': rename all but one" in found.error.message

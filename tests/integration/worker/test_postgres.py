@@ -126,7 +126,7 @@ async def test_values_are_bound_as_the_statement_wants_them(
 
 
 async def test_a_value_that_does_not_fit_is_named(worker: Bench) -> None:
-    found = await run(worker, "select $1::int, $2::int", [1, "many"])
+    found = await run(worker, "select $1::int as a, $2::int as b", [1, "many"])
     assert found.error is not None
     assert found.error.kind == "validation"
     assert "parameter $2 is of type int4, which 'many' is not" in found.error.message
@@ -134,7 +134,7 @@ async def test_a_value_that_does_not_fit_is_named(worker: Bench) -> None:
 
 async def test_errors_name_parameters_as_the_task_does(worker: Bench) -> None:
     params = {"id": "many", "total": 1}
-    found = await run(worker, "select :total::int, :id::int", params)
+    found = await run(worker, "select :total::int as a, :id::int as b", params)
     assert found.error is not None
     assert "parameter :id is of type int4, which 'many' is not" in found.error.message
     # What only the server says of a parameter.
@@ -436,7 +436,7 @@ async def test_what_only_looks_like_a_parameter_is_left_alone(worker: Bench) -> 
 async def test_fields_that_make_no_sense_are_named_to_the_author(
     worker: Bench, fields: dict[str, Any], named: str
 ) -> None:
-    query = fields.pop("query", "select $1::int, $2::int")
+    query = fields.pop("query", "select $1::int as a, $2::int as b")
     found = await run(worker, query, **fields)
     assert found.error is not None
     assert found.error.kind == "validation"

@@ -11,12 +11,8 @@ from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_contracts.requests import facts
 
-HINT = {
-    "node_id": "n",
-    "shm_name": "/noetl-1",
-    "schema_digest": "0" * 64,
-    "valid_until": "2026-01-01T00:00:00Z",
-}
+# A place in shared memory, which no field of a reference names.
+PLACE = {"node_id": "n", "shm_name": "/noetl-1"}
 STORED: dict[str, Any] = {
     "uri": "noetl://tenant/t/org/o/payloads/sha256/" + "0" * 64,
     "sha256": "0" * 64,
@@ -25,21 +21,19 @@ STORED: dict[str, Any] = {
 }
 
 
-def test_a_hint_beside_a_stored_reference_is_kept() -> None:
-    ref = codec.decode_as(codec.encode_json({**STORED, "shared": HINT}), PayloadRef)
-    assert ref.shared is not None
-    assert ref.shared.node_id == "n"
-    assert codec.decode_as(codec.encode_json(ref), PayloadRef) == ref
+def test_a_reference_takes_nothing_besides_what_the_store_needs() -> None:
+    ref = codec.decode_as(codec.encode_json({**STORED, "shared": PLACE}), PayloadRef)
+    assert codec.to_builtins(ref) == STORED
 
 
 @pytest.mark.parametrize(
     "reference",
     [
-        {"shared": HINT},
-        {**STORED, "uri": "", "shared": HINT},
-        {**STORED, "uri": "shm://noetl-1", "shared": HINT},
-        {**STORED, "sha256": "", "shared": HINT},
-        {**STORED, "sha256": "0" * 64 + "/..", "shared": HINT},
+        {"shared": PLACE},
+        {**STORED, "uri": ""},
+        {**STORED, "uri": "shm://noetl-1"},
+        {**STORED, "sha256": ""},
+        {**STORED, "sha256": "0" * 64 + "/.."},
         {**STORED, "sha256": "A" * 64},
     ],
 )
@@ -48,7 +42,7 @@ def test_what_names_no_stored_content_is_refused(reference: dict[str, Any]) -> N
         codec.convert_value({"status": "ok", "reference": reference}, ResultEnvelope)
 
 
-def test_a_fact_with_nothing_but_a_hint_is_malformed() -> None:
+def test_a_fact_with_a_reference_to_nothing_stored_is_malformed() -> None:
     completed = facts.CommandCompleted(
         command_id=CommandId("c"),
         attempt=1,
@@ -65,6 +59,6 @@ def test_a_fact_with_nothing_but_a_hint_is_malformed() -> None:
     )
     assert facts.decode_fact_batch(codec.encode_json(batch)) == batch
     told = codec.to_builtins(batch)
-    told["facts"][0]["result"]["reference"] = {"shared": HINT}
+    told["facts"][0]["result"]["reference"] = {"shared": PLACE}
     with pytest.raises(MalformedMessage, match="uri"):
         facts.decode_fact_batch(codec.encode_json(told))

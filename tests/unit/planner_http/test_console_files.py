@@ -136,8 +136,10 @@ def test_pages_have_an_address_in_the_api(page: str, address: str | None) -> Non
         (
             "runs/72/items",
             "step=a%2Fb&state=failed&as_of=30",
-            "/api/executions/72/items?step=a%2Fb&state=failed&version=30",
+            "/api/executions/72/items/a%2Fb?state=failed&version=30",
         ),
+        ("runs/72/items", "step=&state=failed", "/api/executions/72/items?step=&state=failed"),
+        ("runs/72/items", "state=failed", "/api/executions/72/items?state=failed"),
         (
             "runs/72/compare",
             "before=3&after=9",

@@ -1,10 +1,12 @@
 """Wishes about running executions, their `ctx`, and their results, over HTTP."""
 
+import random
 from base64 import b64encode
 from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from litestar import Litestar
 from litestar.testing import AsyncTestClient
@@ -32,6 +34,7 @@ from noetl_contracts.requests import facts
 from noetl_contracts.spread_table import SPREAD_MEDIA_TYPE, SpreadTable
 from noetl_contracts.status import RunStatus
 from noetl_planner.api.app import create_app
+from noetl_planner.api.lookup import payload_reader
 from noetl_planner.domain.decision.draft import Limits
 from noetl_playbook.views import ctx_references, result_envelope
 from noetl_playbook.views.results import PipelineResult, TaskResult
@@ -316,6 +319,88 @@ async def test_the_schema_of_an_arrow_payload_is_told(
 )
 def test_the_address_of_a_store_says_what_kind_of_place_it_is(url: str, tier: str) -> None:
     assert find_store_tier(url) == tier
+
+
+def make_parquet(rows: int) -> bytes:
+    """A file of one column that does not compress, in many row groups."""
+    numbers = random.Random(7).randbytes(8 * rows)
+    column = pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(numbers)])
+    schema = pa.schema([pa.field("n", pa.int64(), nullable=False)])
+    sink = pa.BufferOutputStream()
+    table = pa.Table.from_arrays([column], schema=schema)
+    pq.write_table(table, sink, row_group_size=1000, use_dictionary=False)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+async def store_parquet(world: ApiWorld, data: bytes, digest: str | None) -> PayloadRef:
+    return await world.payloads.put_payload(
+        data,
+        tenant_id=TENANT,
+        organization_id=ORGANIZATION,
+        media_type=encoding.PARQUET_MEDIA_TYPE,
+        schema_digest=digest,
+    )
+
+
+async def find_shown_schema(api: Api, world: ApiWorld, reference: PayloadRef) -> Any:
+    """The schema in the list of results, of a payload of any length."""
+    result = ResultEnvelope(status="ok", reference=reference)
+    known = await running(world, ended_well(result), left("11"))
+    listed = await api.get(f"/api/result/{known}/list", params={"schema_of": "start"})
+    assert listed.is_success, listed.text
+    return listed.json()["results"][0]["schema"]
+
+
+NUMBERS = {"columns": [{"name": "n", "type": "int64", "nullable": False}], "total": 1}
+
+
+@pytest.mark.parametrize("compression", [None, "gzip", "zstd"])
+async def test_the_schema_of_a_parquet_payload_is_told(
+    api: Api, world: ApiWorld, compression: Any
+) -> None:
+    raw = {"rows": ROWS, "row_count": 10, "columns": ["i"], "types": ["int32"]}
+    place = ("tasks", "t", "raw")
+    data = encoding.encode_table(codec.to_builtins(of(raw)), place, format_="parquet")
+    assert data is not None
+    packed = data if compression is None else encoding.compress_bytes(data, compression)
+    digest = encoding.find_schema_digest(data)
+    reference = await store_parquet(world, packed, digest)
+    if compression is not None:
+        reference = structs.replace(reference, payload_bytes=len(data), codec=compression)
+    shown = await show_stored(api, world, reference)
+    column = {"name": "i", "type": "int32", "nullable": True}
+    assert shown["schema"] == {"columns": [column], "total": 1}
+    assert shown["data"]["rows"] == ROWS
+
+
+async def test_the_footer_of_a_long_parquet_payload_is_read_within_bounds(
+    api: Api, world: ApiWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = make_parquet(2_500_000)
+    assert len(data) > payload_reader.RESOLVED_BYTES_MAX
+    reference = await store_parquet(world, data, encoding.find_schema_digest(data))
+    assert await find_shown_schema(api, world, reference) == NUMBERS
+    monkeypatch.setattr(payload_reader, "FOOTED_BYTES_MAX", len(data) - 1)
+    assert await find_shown_schema(api, world, reference) is None
+    # A reference that tells of less does not make more be read.
+    short = structs.replace(reference, payload_bytes=1)
+    assert await find_shown_schema(api, world, short) is None
+    monkeypatch.undo()
+    monkeypatch.setattr(payload_reader, "FOOTER_BYTES_MAX", 16 * 1024)
+    assert await find_shown_schema(api, world, reference) is None
+
+
+@pytest.mark.parametrize("spoil", ["digest", "no digest", "cut", "no table"])
+async def test_a_parquet_schema_that_nothing_vouches_for_is_not_told(
+    api: Api, world: ApiWorld, spoil: str
+) -> None:
+    data = make_parquet(10)
+    digest = encoding.find_schema_digest(data)
+    spoiled = {"cut": data[:-9], "no table": b"{}"}.get(spoil, data)
+    told = {"digest": "0" * 64, "no digest": None}.get(spoil, digest)
+    reference = await store_parquet(world, spoiled, told)
+    assert await find_shown_schema(api, world, reference) is None
 
 
 @pytest.mark.parametrize("digest", [None, "0" * 64])

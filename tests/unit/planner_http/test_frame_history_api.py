@@ -11,8 +11,10 @@ from tests.support.api import ApiWorld, beginning
 from tests.support.identities import OWNER, make_caller, make_guarded_app, open_client
 from tests.support.storage import an_execution
 
+from noetl_chassis.clock import SystemClock
 from noetl_contracts import codec, ids
 from noetl_contracts.commands.loop_collections import CollectionCut, CollectionForm
+from noetl_contracts.commands.worker_pools import Pools
 from noetl_contracts.events import Event
 from noetl_contracts.events.execution_events import ExecutionPaused
 from noetl_contracts.events.frame_events import (
@@ -22,9 +24,14 @@ from noetl_contracts.events.frame_events import (
     FrameStarted,
 )
 from noetl_contracts.events.loop_events import LoopStarted, StageOpened
+from noetl_contracts.identity.quotas import TenantQuota
 from noetl_contracts.ids import ExecutionId, RunId, StageId, WorkerId
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef, ResultEnvelope
 from noetl_contracts.status import StageKind
+from noetl_messaging.memory.broker import MemoryBroker
+from noetl_messaging.memory.consumer import MemoryBacklogs
+from noetl_messaging.streams import topology
+from noetl_planner.domain.decision.draft import Limits
 from noetl_playbook.views import result_envelope
 from noetl_playbook.views.results import LoopResult
 
@@ -269,6 +276,38 @@ async def test_a_frame_waits_for_what_its_command_waits_for(
     world = ApiWorld()
     ref = await store(world, list("abcdef"))
     execution = await a_run(world, *opened(collection_ref=ref), dispatched(1, ref))
+    put_command_row(world, execution, status)
+    waiting = await ask_wait(world, execution)
+    assert waiting["kind"] == kind
+    assert says in waiting["reason"]
+
+
+async def test_a_frame_waits_for_its_tenants_share_and_for_no_quota() -> None:
+    world = ApiWorld()
+    ref = await store(world, list("abcdef"))
+    execution = await a_run(world, *opened(collection_ref=ref), dispatched(1, ref))
+    put_command_row(world, execution, "ISSUED")
+    tenant_id = storage.TENANT
+    # A quota that is used up refuses starts: it holds nothing that runs.
+    world.store.quotas[tenant_id] = TenantQuota(
+        tenant_id=tenant_id, running_max=1, stored_bytes_max=1, is_suspended=True
+    )
+    broker = MemoryBroker(
+        topology.declare_topology(shard_count=1, pools=["big"], tenants=[tenant_id]), SystemClock()
+    )
+    await broker.ensure_streams()
+    broker.asking[topology.COMMANDS, topology.build_worker_consumer("big", "io", tenant_id)] += 1
+    limits = Limits(pools=Pools(by_stream=("big",)), tenants=frozenset({tenant_id}))
+    app = make_guarded_app(world, limits=limits, backlogs=MemoryBacklogs(broker))
+    async with open_client(app, OWNER) as client:
+        answer = await client.get(f"/api/executions/{execution}/frames/{FRAME}")
+    waiting = answer.json()["waiting"]
+    assert waiting["kind"] == "share"
+    assert f"the share of tenant '{tenant_id}' in pool 'big'" in waiting["reason"]
+
+
+def put_command_row(world: ApiWorld, execution: str, status: str) -> None:
+    """Show how the command of the frame stands, in pool big."""
     command_id = str(ids.derive_command_id(RUN, "frame-1-0"))
     row = {
         "execution_id": execution,
@@ -280,6 +319,3 @@ async def test_a_frame_waits_for_what_its_command_waits_for(
         "heard_at": datetime.now(UTC),
     }
     world.store.row_by_key_by_surface.setdefault("command", {})[execution, command_id] = row
-    waiting = await ask_wait(world, execution)
-    assert waiting["kind"] == kind
-    assert says in waiting["reason"]

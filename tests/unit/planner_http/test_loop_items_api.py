@@ -417,3 +417,20 @@ async def test_rows_of_frames_have_the_times_of_their_frames(api: Api, world: Ap
     then = (await api.get(address, params={"version": 5})).json()
     assert [item["state"] for item in then["items"]] == ["running"] * 3 + ["pending"] * 3
     assert all(item["error"] is None for item in then["items"])
+
+
+async def test_a_step_in_the_query_is_answered_as_one_in_the_path(
+    api: Api, world: ApiWorld
+) -> None:
+    execution = await run_items(api, world)
+    address = f"/api/executions/{execution}/items"
+    for query in ({}, {"version": 7}, {"state": "failed"}):
+        pages = [
+            (await api.get(address, params={"step": "start", **query})).json(),
+            (await api.get(address, params=query)).json(),
+        ]
+        assert pages == [(await api.get(f"{address}/start", params=query)).json()] * 2
+    document = (await api.get("/schema/openapi.json")).json()
+    parameters = document["paths"]["/api/executions/{execution_id}/items"]["get"]["parameters"]
+    (step,) = [parameter for parameter in parameters if parameter["name"] == "step"]
+    assert step["schema"]["deprecated"] is True

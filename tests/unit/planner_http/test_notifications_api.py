@@ -40,7 +40,7 @@ async def test_a_rule_is_kept_listed_and_removed(mail: Api) -> None:
     assert (
         listed
         == [kept.json()]
-        == [{"name": "ops", "longer_than_s": 0.0, "suspended": None, **RULE, **LOUD}]
+        == [{"name": "ops", "longer_than_s": 0.0, "suspended": None, "tests": [], **RULE, **LOUD}]
     )
     assert (await mail.delete(ADDRESS)).json() == {"name": "ops", "removed": True}
     assert (await mail.delete(ADDRESS)).status_code == 404
@@ -94,3 +94,21 @@ async def test_a_test_starts_the_playbook_with_a_sample(mail: Api, world: ApiWor
     assert isinstance(fact, ExecutionRequested)
     assert fact.workload["notification"]["error"] == "This is a test."
     assert (await mail.post("/api/notifications/none/test", json={})).status_code == 404
+
+
+async def test_the_latest_tests_of_a_rule_are_shown_with_who_sent_them(
+    mail: Api, world: ApiWorld
+) -> None:
+    await mail.put(ADDRESS, json=RULE)
+    begun = [(await mail.post(f"{ADDRESS}/test", json={})).json() for _ in range(6)]
+    (rule,) = (await mail.get("/api/notifications")).json()["rules"]
+    started = [test["execution_id"] for test in rule["tests"]]
+    assert started == [item["execution_id"] for item in begun[:0:-1]]
+    assert {test["status"] for test in rule["tests"]} == {None}, "no table shows them yet"
+    (record, *_) = (await mail.get("/api/audit?what=notification.tested")).json()["records"]
+    assert record["details"] == {"execution_id": begun[0]["execution_id"]}
+    assert {test["actor"] for test in rule["tests"]} == {record["actor"]["name"]}
+    await mail.delete(ADDRESS)
+    await mail.put(ADDRESS, json=RULE)
+    (rule,) = (await mail.get("/api/notifications")).json()["rules"]
+    assert rule["tests"] == [], "those were tests of a rule that was removed"

@@ -15,7 +15,7 @@ from tests.support.identities import (
     make_guarded_app,
     open_client,
 )
-from tests.support.storage import an_execution
+from tests.support.storage import ORGANIZATION, TENANT, an_execution
 
 from noetl_chassis.clock import SystemClock
 from noetl_contracts import subjects
@@ -99,6 +99,35 @@ async def test_a_pool_with_workers_lets_commands_wait_behind_others(world: ApiWo
         ("default", "jetstream", False),
         ("gpu", "jetstream", True),
         ("edge", "http", True),
+    ]
+
+
+async def test_what_waits_in_a_tenants_share_is_told_of_its_own_work_alone(
+    world: ApiWorld,
+) -> None:
+    execution_id = await waiting(world, "gpu")
+    shares = topology.declare_topology(shard_count=1, pools=POOLS.by_stream, tenants=[TENANT])
+    broker = MemoryBroker(shares, SystemClock())
+    await broker.ensure_streams()
+    limits = Limits(pools=POOLS, tenants=frozenset({TENANT}))
+    services = world.services(limits=limits, backlogs=MemoryBacklogs(broker))
+    for number, owner in enumerate([(TENANT, ORGANIZATION), (TENANT, ORGANIZATION), OTHER]):
+        command = subjects.build_command_subject("gpu", "io", *owner, is_own=owner != OTHER)
+        await broker.publish_message(Message(subject=command, message_id=str(number), data=b"{}"))
+    own_consumer = topology.build_worker_consumer("gpu", "io", TENANT)
+    reasons = []
+    async with AsyncTestClient(create_app(services)) as api:
+        for consumer in ("worker-gpu-io", own_consumer):
+            broker.asking[topology.COMMANDS, consumer] += 1
+            status = (await api.get(f"/api/executions/{execution_id}/status")).json()
+            (found,) = status["waiting"]
+            reasons.append((found["is_share"], found["is_served"], found["reason"]))
+    share = f"the share of tenant '{TENANT}' in pool 'gpu'"
+    start = f"start one with NOETL_WORKER_POOL=gpu and {TENANT} in NOETL_WORKER_TENANTS"
+    places = "2 commands of it wait, 0 are with workers"
+    assert reasons == [
+        (True, False, f"no worker serves {share}: {start}"),
+        (True, True, f"until {share} has a free place: {places}"),
     ]
 
 

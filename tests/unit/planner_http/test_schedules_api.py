@@ -9,9 +9,12 @@ from litestar.testing import AsyncTestClient
 from tests.support.api import PLAYBOOK, ApiWorld
 
 from noetl_chassis.clock import SystemClock
+from noetl_contracts.ids import ExecutionId
 from noetl_contracts.requests import facts
 from noetl_contracts.requests.facts import ExecutionRequested
+from noetl_contracts.requests.schedules import SkippedTimes, SkipReason
 from noetl_planner.api.app import create_app
+from noetl_storage.memory.triggers import MemorySchedules
 
 Api = AsyncTestClient[Litestar]
 DAILY: dict[str, Any] = {
@@ -72,6 +75,35 @@ async def test_times_that_passed_without_a_firing_are_told_by_the_servers_clock(
     assert all(datetime.fromisoformat(time) < read_at for time in of_days["missed"])
     assert all(datetime.fromisoformat(time) > read_at for time in of_hours["next"])
     assert (shown["missed"], shown["has_more_missed"]) == (of_hours["missed"], True)
+
+
+async def test_times_that_its_rules_passed_over_are_told_with_the_reason(
+    hello: Api, world: ApiWorld
+) -> None:
+    await hello.put("/api/schedules/daily", json=DAILY)
+    await hello.put("/api/schedules/other", json=DAILY)
+    schedules = MemorySchedules(world.store)
+    for day in range(7):
+        daily = next(item for key, item in world.store.schedule_by_place.items() if "daily" in key)
+        assert daily.next_at is not None
+        skip = SkippedTimes(
+            first_at=daily.next_at,
+            last_at=daily.next_at,
+            times=1,
+            reason=SkipReason.OVERLAP,
+            running_execution_id=ExecutionId(str(day)),
+            skipped_at=daily.next_at,
+        )
+        assert await schedules.skip_times(daily, skip, next_at=daily.next_at + timedelta(days=1))
+    listed = (await hello.get("/api/schedules")).json()["schedules"]
+    assert [(len(item["skipped"]), item["skipped_count"]) for item in listed] == [(5, 7), (0, 0)]
+    newest = listed[0]["skipped"][0]
+    assert (newest["reason"], newest["running_execution_id"]) == ("overlap", "6")
+    assert (newest["times"], newest["first_at"]) == (1, newest["last_at"])
+    shown = (await hello.get("/api/schedules/daily?skips=100")).json()
+    assert [skip["running_execution_id"] for skip in shown["skipped"]] == list("6543210")
+    assert (await hello.get("/api/schedules/daily?skips=0")).json()["skipped"] == []
+    assert (await hello.get("/api/schedules/daily?skips=101")).status_code == 400
 
 
 async def test_posting_a_name_that_is_taken_is_a_conflict(hello: Api) -> None:

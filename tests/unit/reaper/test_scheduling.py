@@ -10,7 +10,13 @@ from tests.support.storage import ORGANIZATION, TENANT
 from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.requests import facts
 from noetl_contracts.requests.facts import ExecutionRequested
-from noetl_contracts.requests.schedules import CatchUp, Overlap, Schedule
+from noetl_contracts.requests.schedules import (
+    CatchUp,
+    Overlap,
+    Schedule,
+    SkippedTimes,
+    SkipReason,
+)
 from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.streams import topology
 from noetl_reaper.sweeps.node_lease import NodeLease
@@ -72,6 +78,11 @@ class World:
             if isinstance(fact, ExecutionRequested)
         ]
 
+    async def skips(self) -> list[SkippedTimes]:
+        """What it passed over, newest first."""
+        skips = await self.schedules.list_skipped_times(["7"], skips_max=100)
+        return skips.get("7", [])
+
     async def kept(self) -> Schedule:
         schedule = await self.schedules.find_schedule("hourly", **PLACE)
         assert schedule is not None
@@ -114,7 +125,12 @@ async def test_what_passed_while_nobody_looked_is_as_the_policy_says() -> None:
         world.clock.advance_by(5 * HOUR_S + 30)
         await world.scheduler().fire_due()
         assert world.fired() == times, policy
-        assert (await world.kept()).next_at == NOON + timedelta(hours=6)
+        kept = await world.kept()
+        assert (kept.next_at, kept.skipped_count) == (NOON + timedelta(hours=6), 6 - len(times))
+        (skip,) = await world.skips()
+        assert (skip.first_at, skip.last_at) == (NOON, NOON + timedelta(hours=5 - len(times)))
+        assert (skip.times, skip.is_exact) == (6 - len(times), True)
+        assert (skip.reason, skip.skipped_at) == (SkipReason.CATCH_UP, world.clock.now())
 
 
 async def test_skip_drops_even_the_last_time_when_it_is_long_past() -> None:
@@ -133,6 +149,23 @@ async def test_a_year_without_a_look_ends_in_the_most_recent_times() -> None:
     world.clock.advance_by(365 * 24 * HOUR_S)
     await world.scheduler().fire_due()
     assert world.fired() == ["11:59", "12:00"]
+    (skip,) = await world.skips()
+    assert (skip.first_at, skip.last_at) == (NOON, world.clock.now() - timedelta(minutes=2))
+    assert not skip.is_exact, "a year of minutes is not counted"
+    assert (await world.kept()).skipped_count == skip.times
+
+
+async def test_the_last_time_passed_over_is_found_behind_as_many_as_may_be_fired() -> None:
+    # Sixty minutes may be fired, and the first look back is as long.
+    world = World()
+    await world.schedules.put_schedule(
+        a_schedule(cron="* * * * *", catch_up=CatchUp.ALL, catch_up_max=60)
+    )
+    world.clock.advance_by(2 * HOUR_S)
+    await world.scheduler().fire_due()
+    assert len(world.fired()) == 60
+    (skip,) = await world.skips()
+    assert (skip.last_at, skip.times) == (NOON + timedelta(minutes=60), 61)
 
 
 async def test_an_overlap_is_skipped_until_the_execution_before_has_ended() -> None:
@@ -151,6 +184,11 @@ async def test_an_overlap_is_skipped_until_the_execution_before_has_ended() -> N
     world.clock.advance_by(HOUR_S)
     await world.scheduler().fire_due()
     assert world.fired() == ["12:00"]
+    newest, earlier = await world.skips()
+    assert (newest.reason, newest.running_execution_id) == (SkipReason.OVERLAP, begun)
+    assert newest.first_at == newest.last_at == NOON + timedelta(hours=2)
+    assert (earlier.reason, earlier.first_at) == (SkipReason.CATCH_UP, NOON + timedelta(hours=1))
+    assert (await world.kept()).skipped_count == 2
     ended = {**row, "ended_at": world.clock.now()}
     await world.projections.apply_rows(
         shard=0, rows={"execution": [ended]}, positions={begun: (1, 2)}
@@ -177,7 +215,11 @@ async def test_two_leaders_that_read_the_same_fire_a_time_once() -> None:
     await first.fire_due()
     # The second one acts on what it read before the first one fired.
     late = MemorySchedules(world.store)
-    assert await late.skip_times(read, next_at=None) is False
+    skipped = SkippedTimes(
+        first_at=NOON, last_at=NOON, times=1, reason=SkipReason.OVERLAP, skipped_at=NOON
+    )
+    assert await late.skip_times(read, skipped, next_at=None) is False
+    assert await world.skips() == []
     await second.fire_due()
     assert world.fired() == ["12:00", "13:00", "14:00"]
 

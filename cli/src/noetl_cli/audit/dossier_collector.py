@@ -29,6 +29,9 @@ LOG_BYTES_MAX = 8 * 1024 * 1024
 # A result's preview, as a page shows it.
 PREVIEW_BYTES_MAX = 256 * 1024
 _PREVIEW_ROWS = 100
+# Of steps that ran more than once: the moments at which their results are held, and their previews.
+PAST_MOMENTS_MAX = 100
+PAST_BYTES_MAX = 8 * 1024 * 1024
 _EVENT_PAGE, _CONTENT_PAGE, _ITEM_PAGE = 1000, 200, 1000
 # What the planner gives in one answer.
 _ANSWER_BYTES_MAX = 8 * 1024 * 1024
@@ -57,6 +60,7 @@ class DossierCollector:
         self._clock = clock
         self._left_out: list[str] = []
         self._answers: dict[str, Any] = {}
+        self._runs = StepRuns()
         self.findings: list[ChainFinding] = []
 
     def collect_blocks(self) -> tuple[DossierSeal, dict[str, str]]:
@@ -194,6 +198,7 @@ class DossierCollector:
         moments = {}
         for version in choose_versions(head):
             moment = latest if version == head else self._fetch_moment(version)
+            self._runs.note_moment(version, moment["steps"])
             moments[str(version)] = pool.add_fields(moment)
         if len(moments) < head:
             self._left_out.append(
@@ -223,33 +228,70 @@ class DossierCollector:
         results = f"/api/result/{execution_id}"
         self._record(f"{results}/list")
         for result in self._answers[f"{results}/list"]["body"].get("results", []):
-            self._record_preview(
-                f"{self._run}/result/{client.escape_segment(result['step'])}", result
-            )
+            path = self._build_result_path(result["step"])
+            self._answers[unquote(path)] = self._fetch_preview(result["step"])
+        past = {"results": self._fetch_past_results(f"{results}/list")}
+        self._answers[f"{results}/past"] = {"status": 200, "body": past}
         for step in dict.fromkeys(loop["step"] for loop in latest["loops"]):
             self._record_items(step)
 
     def _record(self, path: str, **query: Any) -> None:
         """Ask once, and keep what the planner answered, a refusal too."""
-        try:
-            status, body = 200, dict(self._fetch_folded(path, **query))
-        except PlannerRefusal as refusal:
-            status, body = refusal.status, _show_refusal(refusal)
-        self._answers[unquote(path)] = {"status": status, "body": body}
+        self._answers[unquote(path)] = self._fetch_answer(path, **query)
 
-    def _record_preview(self, path: str, result: dict[str, Any]) -> None:
-        self._record(path, limit=_PREVIEW_ROWS)
-        size = len(codec.encode_json(self._answers[unquote(path)]))
-        if size <= PREVIEW_BYTES_MAX:
-            return
-        step = result["step"]
-        self._left_out.append(f"The preview of the result of step {step!r}: {size:,} bytes.")
+    def _fetch_answer(self, path: str, **query: Any) -> dict[str, Any]:
+        try:
+            return {"status": 200, "body": dict(self._fetch_folded(path, **query))}
+        except PlannerRefusal as refusal:
+            return {"status": refusal.status, "body": _show_refusal(refusal)}
+
+    def _build_result_path(self, step: str) -> str:
+        return f"{self._run}/result/{client.escape_segment(step)}"
+
+    def _fetch_past_results(self, path: str) -> dict[str, list[dict[str, Any]]]:
+        """Return the results that steps with several runs had, each from its version on.
+
+        Before the first version that is held of a step, nothing is known of its results.
+        """
+        versions, steps = self._runs.list_changes(), self._runs.list_repeated_steps()
+        if len(versions) > PAST_MOMENTS_MAX:
+            self._left_out.append(
+                f"Results of steps that ran again: those of {PAST_MOMENTS_MAX:,} of "
+                f"{len(versions):,} moments are held, the latest."
+            )
+        past: dict[str, list[dict[str, Any]]] = {step: [] for step in steps}
+        bytes_left = PAST_BYTES_MAX
+        for version in versions[-PAST_MOMENTS_MAX:]:
+            listed = self._fetch_answer(path, version=version)["body"].get("results", [])
+            outlines = {result["step"]: result for result in listed}
+            for step in steps:
+                outline = outlines.get(step)
+                if past[step] and past[step][-1]["result"] == outline:
+                    continue
+                preview = None
+                if outline is not None:
+                    bytes_max = min(PREVIEW_BYTES_MAX, bytes_left)
+                    preview = self._fetch_preview(step, bytes_max=bytes_max, version=version)
+                    bytes_left = max(0, bytes_left - len(codec.encode_json(preview)))
+                past[step].append({"version": version, "result": outline, "preview": preview})
+        return past
+
+    def _fetch_preview(
+        self, step: str, *, bytes_max: int = PREVIEW_BYTES_MAX, **query: Any
+    ) -> dict[str, Any]:
+        """Return the answer to a page that shows a result, a refusal where it is too large."""
+        answer = self._fetch_answer(self._build_result_path(step), limit=_PREVIEW_ROWS, **query)
+        size = len(codec.encode_json(answer))
+        if size <= bytes_max:
+            return answer
+        then = f" at version {query['version']}" if query else ""
+        self._left_out.append(f"The preview of the result of step {step!r}{then}: {size:,} bytes.")
         body = {
             "code": "not_in_dossier",
             "detail": f"The preview of this result has {size:,} bytes, more than a dossier takes.",
             "hint": f"noetl result {self._query['execution_id']} {step}",
         }
-        self._answers[unquote(path)] = {"status": 413, "body": body}
+        return {"status": 413, "body": body}
 
     def _record_items(self, step: str) -> None:
         """Keep the items of a loop, all pages as one."""
@@ -283,6 +325,31 @@ class DossierCollector:
             if not page["has_more"] or page["next_after"] <= after:
                 return
             after = page["next_after"]
+
+
+class StepRuns:
+    """The steps of a run that ran more than once, and the moments at which one of them changed."""
+
+    def __init__(self) -> None:
+        self._state_by_step: dict[str, tuple[Any, ...]] = {}
+        self._versions_by_step: dict[str, list[int]] = {}
+
+    def note_moment(self, version: int, steps: list[dict[str, Any]]) -> None:
+        """Take the steps of the next moment that is held."""
+        for step in steps:
+            state = (step["runs"], step["status"], step["ended_at"])
+            if self._state_by_step.get(step["step"]) != state:
+                self._state_by_step[step["step"]] = state
+                self._versions_by_step.setdefault(step["step"], []).append(version)
+
+    def list_repeated_steps(self) -> list[str]:
+        """List the steps with several runs, in the order in which they began first."""
+        return [step for step, (runs, *_) in self._state_by_step.items() if runs > 1]
+
+    def list_changes(self) -> list[int]:
+        """List the versions at which a step of these began or ended a run, in order."""
+        repeated = self.list_repeated_steps()
+        return sorted({version for step in repeated for version in self._versions_by_step[step]})
 
 
 def choose_versions(head: int) -> list[int]:

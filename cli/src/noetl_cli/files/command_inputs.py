@@ -118,13 +118,19 @@ def read_file_text(path: Path) -> str:
 
 
 def read_inputs(*, payload: Path | None, sets: list[str], sets_json: list[str]) -> dict[str, Any]:
-    """Merge a file of inputs with single values; the values win."""
+    """Merge a file of inputs with single values; the values win.
+
+    Raises `CliError` where two values are of one input, or one is a part of another.
+    """
     inputs = {} if payload is None else read_mapping(payload)
+    option_by_name: dict[str, str] = {}
     for text in sets:
         name, value = _split_assignment(text, option="--set")
+        _note_assignment(option_by_name, name, option="--set")
         _set_dotted(inputs, name, _parse_scalar(value))
     for text in sets_json:
         name, value = _split_assignment(text, option="--set-json")
+        _note_assignment(option_by_name, name, option="--set-json")
         _set_dotted(inputs, name, read_json(value, option=f"--set-json {name}"))
     return inputs
 
@@ -150,8 +156,10 @@ def read_mapping(path: Path) -> dict[str, Any]:
 def read_fields(*, data: list[str], file: Path | None) -> dict[str, Any]:
     """Read a credential's fields; values stay the text that they are."""
     fields = {} if file is None else read_mapping(file)
+    option_by_name: dict[str, str] = {}
     for text in data:
         name, value = _split_assignment(text, option="--data")
+        _note_assignment(option_by_name, name, option="--data")
         fields[name] = value
     if not fields:
         raise _build_unusable_input_error(
@@ -188,6 +196,24 @@ def _split_assignment(text: str, *, option: str) -> tuple[str, str]:
             f"{option} takes name=value, not {name[:40]!r}.", f"{option} name=value"
         )
     return name.strip(), value
+
+
+def _note_assignment(option_by_name: dict[str, str], name: str, *, option: str) -> None:
+    """Add a name to those that have a value; refuse one whose value would replace another's."""
+    for other_name, other_option in option_by_name.items():
+        if name == other_name:
+            raise _build_unusable_input_error(
+                f"{name!r} is given twice: by {other_option} and by {option}.",
+                "Keep one of both."
+                if option == "--data"
+                else f"Keep one of both; a list is one value: --set-json {name}='[1, 2]'",
+            )
+        if other_name.startswith(f"{name}.") and option != "--data":
+            raise _build_unusable_input_error(
+                f"{option} {name} would replace {other_option} {other_name}, a part of it.",
+                f"Put the part into the value of {name}, or set other parts of it.",
+            )
+    option_by_name[name] = option
 
 
 def _parse_scalar(text: str) -> Any:

@@ -32,7 +32,7 @@ class ResultSource(Protocol):
 class StepResult(Struct, frozen=True, kw_only=True):
     """A result, or its first rows: `total` counts all of them, None where it has no rows.
 
-    `tier` is where it lies, as the API tells; `schema` is that of a payload in Arrow.
+    `tier` is where it lies, as the API tells; `schema` is that of a stored table.
     """
 
     step: str
@@ -40,6 +40,7 @@ class StepResult(Struct, frozen=True, kw_only=True):
     error: Any
     total: int | None
     tier: str | None = None
+    media_type: str | None = None
     schema: dict[str, Any] | None = None
 
 
@@ -124,5 +125,6 @@ def _build_result(window: dict[str, Any]) -> StepResult:
         total=window["total"],
         # An older planner does not tell them.
         tier=window.get("tier"),
+        media_type=window.get("media_type"),
         schema=window.get("schema"),
     )

@@ -11,6 +11,7 @@ from rich.tree import Tree
 from noetl_cli import terminal_output
 from noetl_cli.planner.step_result import StepResult, find_result_rows
 from noetl_contracts import codec
+from noetl_contracts.payloads import PARQUET_MEDIA_TYPE
 
 Row = dict[str, Any]
 ITEM = "item"
@@ -122,7 +123,7 @@ def print_result(result: StepResult, *, whole: str) -> None:
 
 
 def format_place(result: StepResult) -> str:
-    """Say where a result lies, and which columns its Arrow schema has."""
+    """Say where a result lies, in which form, and which columns its schema has."""
     place = f"It lies in: {terminal_output.flatten_text(result.tier or '')}"
     if result.schema is None:
         return place
@@ -132,7 +133,8 @@ def format_place(result: StepResult) -> str:
     ]
     more = result.schema["total"] - len(columns)
     schema = f"{', '.join(columns)}{f', and {more:,} more' if more else ''}"
-    return f"{place}, as Arrow: {terminal_output.flatten_text(schema)}"
+    form = "Parquet" if result.media_type == PARQUET_MEDIA_TYPE else "Arrow"
+    return f"{place}, as {form}: {terminal_output.flatten_text(schema)}"
 
 
 def _print_table(console: Console, result: StepResult, rows: list[dict[str, Any]]) -> list[str]:

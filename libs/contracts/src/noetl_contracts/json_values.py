@@ -4,7 +4,7 @@ import dataclasses
 import math
 import sys
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -32,8 +32,17 @@ def to_json_result(value: Any) -> Any:
     try:
         return to_json_value(value)
     except JsonFormError as failure:
-        text = f"{failure}{_describe_place(_find_refused_place(value))}"
+        text = f"{failure}{_describe_place(_find_refused_place(value, _has_json_form))}"
         raise ValueError(text) from None
+
+
+def build_broken_text_failure(result: Any) -> JsonFormError:
+    """Say which text of a result, a value that JSON can hold, UTF-8 does not hold."""
+    place = _find_refused_place(result, _is_encodable)
+    return JsonFormError(
+        "a text of the result holds half of a surrogate pair, which UTF-8 does not hold"
+        f"{_describe_place(place)}: replace it with text.encode(errors='replace').decode()"
+    )
 
 
 def to_json_value(value: Any, depth: int = 0) -> Any:
@@ -211,17 +220,21 @@ def _replace_nan(row: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def _build_table(columns: list[str], rows: list[Any], depth: int) -> dict[str, Any]:
+    if repeated_names := sorted({name for name in columns if columns.count(name) > 1}):
+        raise JsonFormError(
+            f"a table has several columns named '{repeated_names[0]}': rename all but one"
+        )
     return {"columns": columns, "rows": to_json_value(rows, depth + 1), "row_count": len(rows)}
 
 
-def _find_refused_place(value: Any) -> list[Any]:
-    """Return the keys and indices that lead to what has no JSON form."""
+def _find_refused_place(value: Any, is_fit: Callable[[Any], bool]) -> list[Any]:
+    """Return the keys and indices that lead to what is not fit."""
     place: list[Any] = []
     while len(place) < _PLACE_DEPTH_MAX:
         if not isinstance(value, dict | list | tuple):
             break
         parts = value.items() if isinstance(value, dict) else enumerate(value)
-        refused = next(((key, item) for key, item in parts if not _has_json_form(item)), None)
+        refused = next(((key, item) for key, item in parts if not is_fit(item)), None)
         if refused is None:
             break
         place.append(refused[0])
@@ -233,6 +246,14 @@ def _has_json_form(value: Any) -> bool:
     try:
         to_json_value(value)
     except JsonFormError:
+        return False
+    return True
+
+
+def _is_encodable(value: Any) -> bool:
+    try:
+        msgspec.json.encode(value)
+    except UnicodeEncodeError:
         return False
     return True
 

@@ -1,6 +1,5 @@
 """References to immutable bytes, and the envelope in which results travel."""
 
-from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -8,6 +7,7 @@ from msgspec import Meta, Struct
 
 JSON_MEDIA_TYPE = "application/json"
 ARROW_MEDIA_TYPE = "application/vnd.apache.arrow.stream"
+PARQUET_MEDIA_TYPE = "application/vnd.apache.parquet"
 # The first bytes of a table, and of what is compressed; JSON begins with none of them.
 PARQUET_HEAD, ARROW_HEAD, GZIP_HEAD, ZSTD_HEAD = (
     b"PAR1",
@@ -26,15 +26,6 @@ COLLECTED_BYTES_MAX = 256 * 1024 * 1024
 EVENT_INLINE_BYTES_MAX = 16 * 1024
 
 
-class SharedHint(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a copy may be mapped on the producer's node; never the only reference."""
-
-    node_id: str
-    shm_name: str
-    schema_digest: str
-    valid_until: datetime
-
-
 class PayloadRef(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Immutable content by digest; `payload_bytes` is the length before compression."""
 
@@ -47,7 +38,6 @@ class PayloadRef(Struct, frozen=True, kw_only=True, omit_defaults=True):
     schema_digest: str | None = None
     codec: str | None = None
     key_id: str | None = None
-    shared: SharedHint | None = None
 
 
 class ResultEnvelope(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -221,11 +221,7 @@ class ShardPlanner:
             await self._append_decisions(decided)
         except (VersionConflict, DuplicateKey, RowRefused) as failure:
             if len(decided) > 1:
-                return [
-                    decision
-                    for execution_decision in decided
-                    for decision in await self._commit_decisions([execution_decision])
-                ]
+                return await self._commit_each(decided)
             if isinstance(failure, RowRefused):
                 await self._fail_refused(decided[0], failure)
                 return []
@@ -242,6 +238,16 @@ class ShardPlanner:
             if (execution_work := fact_intake.find_remaining_work(one.work)) is not None
         ]
 
+    async def _commit_each(self, decided: list[ExecutionDecision]) -> list[ExecutionWork]:
+        """Append one by one; when one fails, the others' own batches are put back."""
+        remaining_work: list[ExecutionWork] = []
+        for place, execution_decision in enumerate(decided):
+            waiting_work = [*remaining_work, *(later.work for later in decided[place + 1 :])]
+            own_batches = [batch for work in waiting_work for batch in work.own_batches]
+            with self._keep_own_batches(own_batches):
+                remaining_work += await self._commit_decisions([execution_decision])
+        return remaining_work
+
     async def _fail_refused(
         self, execution_decision: ExecutionDecision, failure: RowRefused
     ) -> None:
@@ -257,10 +263,12 @@ class ShardPlanner:
         if execution_decision.expected_version == 0:
             await self._return_deliveries([execution_decision])
             return
-        again = await self._decide_work(decision_runner.drop_facts(execution_decision.work), error)
-        if again is not None:
-            await self._store_payloads(again)
-            await self._append_decisions([again])
+        work = execution_decision.work
+        with self._keep_own_batches(work.own_batches):
+            again = await self._decide_work(decision_runner.drop_facts(work), error)
+            if again is not None:
+                await self._store_payloads(again)
+                await self._append_decisions([again])
 
     async def _append_decisions(
         self,
@@ -299,6 +307,9 @@ class ShardPlanner:
         )
         instruments.record_measurement(names.APPEND_DURATION, shared.clock.monotonic_s() - started)
         await pass_failpoint(Failpoint.PLANNER_APPEND_AFTER)
+        # Before a message can fail: no delivery brings again what is arranged here.
+        for decision in decided:
+            self._arrange_next(decision)
         # Who waits for an end is answered before anything is published.
         for decision in decided:
             notifications.notify_end(
@@ -345,20 +356,24 @@ class ShardPlanner:
                 media_type=JSON_MEDIA_TYPE,
             )
 
+    def _arrange_next(self, execution_decision: ExecutionDecision) -> None:
+        """Keep a committed state, its timer, and the loops whose results are to be collected."""
+        state, decision = execution_decision.state, execution_decision.decision
+        if self._states.put_state_back(state):
+            self._wakeups.set_wakeup(state, decision.wake_at)
+        for run_id in decision.to_collect:
+            self._shared.loop_queue.enqueue_loop(state, run_id, self._gathered)
+
     async def _finish_commit(
         self, execution_decision: ExecutionDecision, ingest_time: datetime
     ) -> None:
-        """After the commit: keep the state, settle deliveries, arrange what comes next."""
-        if self._states.put_state_back(execution_decision.state):
-            self._wakeups.set_wakeup(execution_decision.state, execution_decision.decision.wake_at)
+        """After the commit: settle deliveries, and announce what was decided."""
         await pass_failpoint(Failpoint.PLANNER_ACK_BEFORE)
         if not execution_decision.work.later_batches:
             for delivery in execution_decision.work.deliveries:
                 await delivery.ack()
             await self._bury_refused(execution_decision.work.in_part)
         await pass_failpoint(Failpoint.PLANNER_ACK_AFTER)
-        for run_id in execution_decision.decision.to_collect:
-            self._shared.loop_queue.enqueue_loop(execution_decision.state, run_id, self._gathered)
         shard_context = self._shared
         await notifications.notify_decision(
             shard_context.hints,

@@ -537,7 +537,6 @@ def _open_shared_tier(config: Settings, clock: Clock) -> SharedTier | None:
             segment_directory.open_segment_directory(
                 Path(config.shared_directory), store_url=config.payload_url
             ),
-            node_id=get_process_locality(config)["node"],
             bytes_max=config.shared_bytes,
             lease_s=config.lease_s,
             clock=clock,

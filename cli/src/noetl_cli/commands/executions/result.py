@@ -110,7 +110,7 @@ def show_result(
     """Print a step's result and write it as asked; raises `CliError`.
 
     `whole` is the command that prints what a table cuts. With `has_place` a table is followed by
-    where the result lies, and its Arrow schema.
+    where the result lies, and its schema.
     """
     match output:
         case ResultForm.TABLE:

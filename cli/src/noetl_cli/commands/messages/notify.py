@@ -95,6 +95,17 @@ def _describe_cause(cause: str, longer_than_s: float) -> str:
     return cause
 
 
+def _describe_last_test(rule: dict[str, Any]) -> str:
+    """Say when a rule was tested last, by whom and with which outcome."""
+    # A planner of the release before does not say.
+    tests = rule.get("tests")
+    if not tests:
+        return "-"
+    test = tests[0]
+    sent_at = test["sent_at"][:16].replace("T", " ")
+    return f"{sent_at} {test['status'] or 'not shown'} by {test['actor']}"
+
+
 @app.command("ls")
 def list_rules(*, server: Server = None, as_json: AsJson = False) -> None:
     """List the rules."""
@@ -111,11 +122,14 @@ def list_rules(*, server: Server = None, as_json: AsJson = False) -> None:
             f"{rule['longer_than_s']:g} s",
             _describe_quiet_hours(rule.get("quiet")),
             rule["playbook"],
+            _describe_last_test(rule),
         )
         for rule in rules
     ]
     terminal_output.print_rows(
-        ("NAME", "OF", "ON", "LONGER THAN", "QUIET", "STARTS"), rows, nothing="No rules."
+        ("NAME", "OF", "ON", "LONGER THAN", "QUIET", "STARTS", "LAST TEST"),
+        rows,
+        nothing="No rules.",
     )
     terminal_output.print_suspensions(rules)
 

@@ -79,10 +79,12 @@ def list_schedules(*, server: Server = None, as_json: AsJson = False) -> None:
             _describe_next(schedule),
             _format_moment(schedule["last_at"]),
             schedule["last_execution_id"] or "-",
+            # A planner of the release before does not say.
+            str(schedule.get("skipped_count", "-")),
         )
         for schedule in schedules
     ]
-    head = ("NAME", "PLAYBOOK", "CRON", "ZONE", "NEXT", "LAST", "EXECUTION")
+    head = ("NAME", "PLAYBOOK", "CRON", "ZONE", "NEXT", "LAST", "EXECUTION", "SKIPPED")
     terminal_output.print_rows(head, rows, nothing="No schedules.")
     terminal_output.print_suspensions(schedules)
 
@@ -94,21 +96,18 @@ def show_schedule(
     count: Annotated[
         int, typer.Option("--count", "-n", min=0, max=100, help="How many times to come.")
     ] = 5,
+    skips: Annotated[
+        int, typer.Option("--skips", min=0, max=100, help="How many of what its rules left out.")
+    ] = 5,
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a schedule and the times to come."""
+    """Show a schedule, the times to come, and those that its rules left out."""
     with client.open_client(server) as planner:
-        answer = planner.get(_build_schedule_address(name), count=count)
+        answer = planner.get(_build_schedule_address(name), count=count, skips=skips)
     _print_schedule(answer, as_json=as_json)
     if not as_json:
-        # A planner of the release before does not say.
-        for moment in answer.get("missed", []):
-            terminal_output.print_line(f"  {_format_moment(moment)} UTC missed")
-        if answer.get("has_more_missed"):
-            terminal_output.print_line("  ... and later ones were missed")
-        for moment in answer["next"]:
-            terminal_output.print_line(f"  {_format_moment(moment)} UTC")
+        _print_times(answer)
 
 
 @app.command("rm")
@@ -164,6 +163,33 @@ def _print_schedule(schedule: dict[str, Any], *, as_json: bool) -> None:
         f"({schedule['timezone']}), {when}"
     )
     terminal_output.print_suspensions([schedule])
+
+
+def _print_times(schedule: dict[str, Any]) -> None:
+    """Print what was left out, what was missed and what comes, in the order of time."""
+    # A planner of the release before does not say.
+    skips, count = schedule.get("skipped", []), schedule.get("skipped_count", 0)
+    if count:
+        terminal_output.print_line(f"  {count} skipped so far")
+    for skip in reversed(skips):
+        terminal_output.print_line(f"  {_describe_skip(skip)}")
+    for moment in schedule.get("missed", []):
+        terminal_output.print_line(f"  {_format_moment(moment)} UTC missed")
+    if schedule.get("has_more_missed"):
+        terminal_output.print_line("  ... and later ones were missed")
+    for moment in schedule["next"]:
+        terminal_output.print_line(f"  {_format_moment(moment)} UTC")
+
+
+def _describe_skip(skip: dict[str, Any]) -> str:
+    """Name the times that were left out, how many they are, and the rule."""
+    first, last = _format_moment(skip["first_at"]), _format_moment(skip["last_at"])
+    times = first if skip["times"] == 1 else f"{first} to {last}"
+    least = "" if skip["is_exact"] else "at least "
+    count = "" if skip["times"] == 1 else f" {least}{skip['times']}"
+    running_id = skip["running_execution_id"]
+    why = "catch-up rule" if running_id is None else f"{running_id} still ran"
+    return f"{times} UTC{count} skipped: {why}"
 
 
 def _describe_next(schedule: dict[str, Any]) -> str:

@@ -83,7 +83,14 @@ def parse_settings(pairs: list[str]) -> dict[str, str]:
                 way_out="For example: --set WORKER_LEASE_S=5",
                 exit_code=ExitCode.USAGE,
             )
-        settings[f"NOETL_{name.removeprefix('NOETL_').upper()}"] = value
+        setting = f"NOETL_{name.upper().removeprefix('NOETL_')}"
+        if setting in settings:
+            raise StackError(
+                f"--set gives {setting} twice.",
+                way_out="Keep one of both.",
+                exit_code=ExitCode.USAGE,
+            )
+        settings[setting] = value
     return settings
 
 

@@ -21,6 +21,8 @@ from noetl_contracts.requests.starts import build_start_request
 # What `requested_by` begins with, before the rule's name.
 ASKER = "notification "
 EVERYTHING = "*"
+# The records of the administration log that begin and end what is known of a rule's tests.
+TESTED, REMOVED = "notification.tested", "notification.removed"
 # The cause of a message that tells what came in quiet hours.
 HELD = "held"
 _BELOW = "/*"
@@ -117,6 +119,18 @@ class SentNotification(Struct, frozen=True, kw_only=True):
     execution_id: ExecutionId
     delivered_by: ExecutionId | None
     status: str
+    sent_at: datetime
+
+
+class RuleTest(Struct, frozen=True, kw_only=True):
+    """A test of a rule: who sent it, and the status of the execution that it started.
+
+    `status` is None where no table shows that execution, yet or any more.
+    """
+
+    execution_id: ExecutionId
+    status: str | None
+    actor: Actor
     sent_at: datetime
 
 

@@ -20,6 +20,8 @@ from noetl_contracts.requests.facts import ExecutionRequested
 from noetl_contracts.requests.starts import build_start_request
 
 CATCH_UP_MAX = 1000
+# So many missed times are counted to the last one; of more only those that may be fired.
+COUNTED_MAX = 100
 # A firing this late still counts as on time: what a sweep, or the change of the leader, takes.
 ON_TIME_S = 60.0
 # What `requested_by` begins with, before the schedule's name.
@@ -42,11 +44,35 @@ class Overlap(StrEnum):
     SKIP = "skip"
 
 
+class SkipReason(StrEnum):
+    """The rule of a schedule that let times go by without an execution."""
+
+    CATCH_UP = "catch_up"
+    OVERLAP = "overlap"
+
+
+class SkippedTimes(Struct, frozen=True, kw_only=True):
+    """Nominal times from `first_at` to `last_at` that a schedule passed over for one reason.
+
+    `times` is how many, at the least unless `is_exact`. `running_execution_id` is what still ran
+    where the reason is an overlap; `skipped_at` is when the schedule was moved on, the last time.
+    """
+
+    first_at: datetime
+    last_at: datetime
+    times: int
+    is_exact: bool = True
+    reason: SkipReason
+    running_execution_id: ExecutionId | None = None
+    skipped_at: datetime
+
+
 class Schedule(Struct, frozen=True, kw_only=True):
     """A playbook and when to run it; a version of None means the latest at each firing.
 
     `revision` grows with every change, so that nobody fires what was changed meanwhile. `next_at`
-    is the earliest nominal time that has been neither fired nor passed over. `actor` is who put it.
+    is the earliest nominal time that has been neither fired nor passed over. `skipped_count` is how
+    many were passed over by its rules so far, at the least. `actor` is who put it.
     """
 
     schedule_id: str
@@ -66,24 +92,25 @@ class Schedule(Struct, frozen=True, kw_only=True):
     next_at: datetime | None = None
     last_at: datetime | None = None
     last_execution_id: ExecutionId | None = None
+    skipped_count: int = 0
     actor: Actor | None = None
 
 
 class DueFirings(Struct, frozen=True, kw_only=True):
-    """Nominal times to fire, in order, and how many times are passed over."""
+    """Nominal times to fire, in order, and those before them that are passed over."""
 
     fire: list[datetime]
-    passed: int
+    skipped: SkippedTimes | None
     next_at: datetime | None
 
 
 def find_due_firings(schedule: Schedule, now: datetime) -> DueFirings:
     """Return the nominal times that a schedule must fire at `now`, by its catch-up rule.
 
-    Only the most recent missed times are computed: then `passed` is a lower bound.
+    Of very many missed times only the most recent are computed: then their count is not exact.
     """
     if not schedule.is_enabled or schedule.next_at is None or schedule.next_at > now:
-        return DueFirings(fire=[], passed=0, next_at=schedule.next_at)
+        return DueFirings(fire=[], skipped=None, next_at=schedule.next_at)
     owed = _list_recent_times(schedule, schedule.next_at, now)
     match schedule.catch_up:
         case CatchUp.SKIP:
@@ -93,10 +120,9 @@ def find_due_firings(schedule: Schedule, now: datetime) -> DueFirings:
             fire = owed[-1:]
         case CatchUp.ALL:
             fire = owed[-schedule.catch_up_max :]
-    is_cut = bool(owed) and owed[0] > schedule.next_at
     return DueFirings(
         fire=fire,
-        passed=len(owed) - len(fire) + int(is_cut),
+        skipped=_describe_caught_up(schedule.next_at, owed[: len(owed) - len(fire)], now),
         next_at=find_next_time(schedule, now),
     )
 
@@ -104,7 +130,7 @@ def find_due_firings(schedule: Schedule, now: datetime) -> DueFirings:
 def list_missed_times(schedule: Schedule, now: datetime, *, times_max: int) -> list[datetime]:
     """Return the first due times that passed and were neither fired nor passed over.
 
-    A paused schedule misses none. Times that were passed over by a rule are not kept anywhere.
+    A paused schedule misses none.
     """
     late_at = now - timedelta(seconds=ON_TIME_S)
     if not schedule.is_enabled or schedule.next_at is None or schedule.next_at >= late_at:
@@ -164,21 +190,40 @@ def build_firing_request(
     )
 
 
+def _describe_caught_up(
+    first: datetime, passed_over: list[datetime], now: datetime
+) -> SkippedTimes | None:
+    """Describe the times from the first to the last that the catch-up rule leaves out."""
+    if not passed_over:
+        return None
+    is_cut = passed_over[0] > first
+    return SkippedTimes(
+        first_at=first,
+        last_at=passed_over[-1],
+        times=len(passed_over) + int(is_cut),
+        is_exact=not is_cut,
+        reason=SkipReason.CATCH_UP,
+        skipped_at=now,
+    )
+
+
 def _list_recent_times(schedule: Schedule, first: datetime, now: datetime) -> list[datetime]:
     """Return the due times from the first to now, of very many the latest ones.
 
+    There are more than may be fired, so that the last one that is passed over is among them.
     Looks back ever further, so that a year without a look costs no year of minutes.
     """
-    catch_up_max = schedule.catch_up_max if schedule.catch_up is CatchUp.ALL else 1
+    fired_max = schedule.catch_up_max if schedule.catch_up is CatchUp.ALL else 1
+    enough = max(fired_max, COUNTED_MAX)
     before_first = first - timedelta(seconds=1)
     window = _FIRST_LOOK
     while True:
         start = max(now - window, before_first)
-        instants: deque[datetime] = deque(maxlen=CATCH_UP_MAX)
+        instants: deque[datetime] = deque(maxlen=CATCH_UP_MAX + 1)
         for time in cron.iterate_due_times(schedule.cron, schedule.timezone, start):
             if time > now:
                 break
             instants.append(time)
-        if len(instants) >= catch_up_max or start == before_first:
+        if len(instants) > enough or start == before_first:
             return list(instants)
         window *= 2

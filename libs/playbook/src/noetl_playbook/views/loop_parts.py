@@ -21,8 +21,19 @@ _LISTED = ("refs", "results", "failed_items", "failed_shards")
 PARTS = "_parts"
 
 
+class FailedRow(CanonicalValue, frozen=True, kw_only=True):
+    """An item that failed in a unit of several: its place in the collection, key and error."""
+
+    index: int
+    key: str
+    error: dict[str, Any]
+
+
 class LoopPart(CanonicalValue, frozen=True, kw_only=True):
-    """What became of one unit; `is_single` says that its list of results holds the result."""
+    """What became of one unit; `is_single` says that its list of results holds the result.
+
+    `failed_rows` are the items that failed, where units hold several and each counts.
+    """
 
     index: int
     key: str
@@ -31,6 +42,7 @@ class LoopPart(CanonicalValue, frozen=True, kw_only=True):
     error: dict[str, Any] | None = None
     row_count: int | None = None
     is_single: bool = False
+    failed_rows: tuple[FailedRow, ...] = ()
 
     @property
     def ref(self) -> dict[str, Any] | None:
@@ -163,10 +175,13 @@ class FaninView(Lookup):
     def _list_failed(self) -> list[dict[str, Any]]:
         if not self._counters.get("failed"):
             return []
-        failed = (part for part in self._list_parts() if part.status == "error")
+        parts = self._list_parts()
+        failed: Iterable[LoopPart | FailedRow] = [row for part in parts for row in part.failed_rows]
+        if not failed:
+            failed = (part for part in parts if part.status == "error")
         return [
-            {"index": part.index, "key": part.key, "error": part.error}
-            for part in itertools.islice(failed, FAILED_ITEMS_MAX)
+            {"index": item.index, "key": item.key, "error": item.error}
+            for item in itertools.islice(failed, FAILED_ITEMS_MAX)
         ]
 
     def known_names(self) -> Iterable[str]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from noetl_contracts import codec
-from noetl_contracts.payloads import ARROW_MEDIA_TYPE, JSON_MEDIA_TYPE
+from noetl_contracts.payloads import ARROW_MEDIA_TYPE, JSON_MEDIA_TYPE, PARQUET_MEDIA_TYPE
 from noetl_storage.arrow import arrow_values, json_columns, table_schema
 from noetl_storage.arrow.table_schema import Kinds, SchemaMismatch
 from noetl_storage.size_limits import bounded_tables, ipc_messages, row_size
@@ -30,11 +30,9 @@ from noetl_storage.size_limits.refusals import (
     build_too_large_error,
 )
 
-__all__ = ["Compression", "PayloadTooLarge", "PayloadUnreadable"]
+__all__ = ["PACKINGS", "PARQUET_MEDIA_TYPE", "Compression", "PayloadTooLarge", "PayloadUnreadable"]
 
 TableFormat = Literal["arrow", "parquet"]
-
-PARQUET_MEDIA_TYPE = "application/vnd.apache.parquet"
 
 MAGIC_BYTES_MAX = 4
 _KEYS_MARK, _PATH_MARK, _SHAPE_MARK, _JSON_MARK = (
@@ -249,6 +247,16 @@ def find_schema(head: bytes) -> Any | None:
     with refuse_broken_bytes():
         ipc_messages.check_schema_size(message, bytes_max=ipc_messages.DESCRIBED_BYTES_MIN)
         return pa.ipc.read_schema(pa.BufferReader(message))
+
+
+def find_footer_schema(tail: bytes) -> Any:
+    """Return the schema that a Parquet file ends with, from its last bytes.
+
+    Raises `PayloadUnreadable` for what is no such file, or has its footer begin before `tail`, and
+    `PayloadTooLarge`.
+    """
+    bytes_max = ipc_messages.DESCRIBED_BYTES_MIN
+    return ParquetTable(pa.BufferReader(tail), bytes_max=bytes_max).schema
 
 
 def _expand_head(head: bytes, count_bytes: int) -> bytes | None:

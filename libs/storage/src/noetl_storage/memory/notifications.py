@@ -14,6 +14,7 @@ from noetl_contracts.requests.notifications import (
     DueNotification,
     HeldNotification,
     NotificationRule,
+    RuleTest,
     SentNotification,
 )
 from noetl_storage.ledger.surfaces import read_open_waits
@@ -200,6 +201,29 @@ class MemoryNotifications:
 
     def _list_rules(self) -> dict[int, StoredRule]:
         return {stored.rule_id: stored for stored in self._store.notification_rules.values()}
+
+    async def list_rule_tests(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, tests_max: int
+    ) -> dict[str, list[RuleTest]]:
+        """Return the latest tests of each rule by its name, the latest first."""
+        statuses = {row["execution_id"]: row["status"] for row in self._list_executions()}
+        tests: dict[str, list[RuleTest]] = {}
+        for record in self._store.administration.get((tenant_id, organization_id), []):
+            if record.action == notifications.REMOVED:
+                tests.pop(record.target, None)
+            elif record.action == notifications.TESTED:
+                test = RuleTest(
+                    execution_id=ExecutionId(record.details["execution_id"]),
+                    status=statuses.get(record.details["execution_id"]),
+                    actor=record.actor,
+                    sent_at=record.event_time,
+                )
+                tests.setdefault(record.target, []).insert(0, test)
+        return {
+            name: of_rule[:tests_max]
+            for name, of_rule in sorted(tests.items())
+            if (tenant_id, organization_id, name) in self._store.notification_rules
+        }
 
     async def list_sent_notifications(
         self, *, tenant_id: TenantId, organization_id: OrganizationId, notifications_max: int

@@ -27,7 +27,7 @@ from noetl_contracts.ledger.records import (
 )
 from noetl_contracts.requests.dead_letters import DeadLetterAct
 from noetl_contracts.requests.notifications import Cause, SentNotification
-from noetl_contracts.requests.schedules import Schedule
+from noetl_contracts.requests.schedules import Schedule, SkippedTimes
 from noetl_contracts.requests.triggers import Trigger
 from noetl_contracts.requests.webhooks import Webhook
 from noetl_storage.ports.errors import PlaybookOutdated, RequestKnown
@@ -152,6 +152,7 @@ class MemoryStore:
     ] = field(default_factory=dict)
     state_changes: dict[tuple[str, str, str, str], list[StateChange]] = field(default_factory=dict)
     schedule_by_place: dict[tuple[str, str, str], Schedule] = field(default_factory=dict)
+    skips_by_schedule: dict[str, list[SkippedTimes]] = field(default_factory=dict)
     credential_by_place: dict[tuple[str, str, str, int], SealedCredential] = field(
         default_factory=dict
     )

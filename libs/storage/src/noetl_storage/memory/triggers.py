@@ -1,12 +1,13 @@
 """What starts playbooks, in memory: triggers, schedules, webhooks."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec import structs
 
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger.records import Request
-from noetl_contracts.requests.schedules import Schedule
+from noetl_contracts.requests.schedules import Schedule, SkippedTimes, SkipReason
 from noetl_contracts.requests.triggers import Trigger
 from noetl_contracts.requests.webhooks import Webhook
 from noetl_storage.memory.outbox import MemoryRequests
@@ -85,6 +86,7 @@ class MemoryTriggers:
 
 
 _Place = tuple[str, str, str]
+_SKIPS_KEPT_MAX = 100
 
 
 class MemorySchedules:
@@ -105,6 +107,7 @@ class MemorySchedules:
                 revision=earlier.revision + 1,
                 last_at=earlier.last_at,
                 last_execution_id=earlier.last_execution_id,
+                skipped_count=earlier.skipped_count,
             )
         return self._keep_schedule(stored)
 
@@ -143,8 +146,10 @@ class MemorySchedules:
         self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
     ) -> bool:
         """Remove a schedule; False when there was none."""
-        name_key = (tenant_id, organization_id, name)
-        return self._store.schedule_by_place.pop(name_key, None) is not None
+        removed = self._store.schedule_by_place.pop((tenant_id, organization_id, name), None)
+        if removed is not None:
+            self._store.skips_by_schedule.pop(removed.schedule_id, None)
+        return removed is not None
 
     def _is_suspended(self, schedule: Schedule) -> bool:
         quota = self._store.quotas.get(schedule.tenant_id)
@@ -185,13 +190,37 @@ class MemorySchedules:
         )
         return execution_id
 
-    async def skip_times(self, schedule: Schedule, *, next_at: datetime | None) -> bool:
-        """Move on without an execution; False when the schedule is no longer as it was read."""
+    async def skip_times(
+        self, schedule: Schedule, skipped: SkippedTimes, *, next_at: datetime | None
+    ) -> bool:
+        """Move on without an execution, and record the times that are passed over."""
         unchanged = self._find_unchanged(schedule)
         if unchanged is None:
             return False
-        self._keep_schedule(structs.replace(unchanged, next_at=next_at))
+        skipped_count = unchanged.skipped_count + skipped.times
+        self._keep_schedule(
+            structs.replace(unchanged, next_at=next_at, skipped_count=skipped_count)
+        )
+        skips = self._store.skips_by_schedule.setdefault(schedule.schedule_id, [])
+        newest = skips[-1] if skips else None
+        if newest is not None and _is_same_overlap(newest, skipped):
+            skipped = structs.replace(
+                skipped, first_at=newest.first_at, times=newest.times + skipped.times
+            )
+        others = [skip for skip in skips if skip.first_at != skipped.first_at]
+        skips[:] = sorted([*others, skipped], key=lambda skip: skip.first_at)[-_SKIPS_KEPT_MAX:]
         return True
+
+    async def list_skipped_times(
+        self, schedule_ids: Sequence[str], *, skips_max: int
+    ) -> dict[str, list[SkippedTimes]]:
+        """Return the newest records of times passed over, newest first, by their schedule."""
+        stored = self._store.skips_by_schedule
+        return {
+            schedule_id: stored[schedule_id][::-1][:skips_max]
+            for schedule_id in schedule_ids
+            if stored.get(schedule_id) and skips_max
+        }
 
     def _find_unchanged(self, schedule: Schedule) -> Schedule | None:
         stored = self._store.schedule_by_place.get(_get_schedule_key(schedule))
@@ -204,6 +233,14 @@ class MemorySchedules:
     def _keep_schedule(self, schedule: Schedule) -> Schedule:
         self._store.schedule_by_place[_get_schedule_key(schedule)] = schedule
         return schedule
+
+
+def _is_same_overlap(newest: SkippedTimes, skipped: SkippedTimes) -> bool:
+    return (
+        newest.reason is skipped.reason is SkipReason.OVERLAP
+        and newest.running_execution_id == skipped.running_execution_id
+        and newest.last_at < skipped.first_at
+    )
 
 
 def _get_schedule_key(schedule: Schedule) -> _Place:

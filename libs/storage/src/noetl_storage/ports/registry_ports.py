@@ -13,9 +13,10 @@ from noetl_contracts.requests.notifications import (
     DueNotification,
     HeldNotification,
     NotificationRule,
+    RuleTest,
     SentNotification,
 )
-from noetl_contracts.requests.schedules import Schedule
+from noetl_contracts.requests.schedules import Schedule, SkippedTimes
 from noetl_contracts.requests.triggers import Trigger
 from noetl_contracts.requests.webhooks import Webhook
 
@@ -115,8 +116,19 @@ class Schedules(Protocol):
     ) -> ExecutionId | None:
         """Ask for an execution and move on; None when the schedule is no longer as it was read."""
 
-    async def skip_times(self, schedule: Schedule, *, next_at: datetime | None) -> bool:
-        """Move on without an execution; False when the schedule is no longer as it was read."""
+    async def skip_times(
+        self, schedule: Schedule, skipped: SkippedTimes, *, next_at: datetime | None
+    ) -> bool:
+        """Move on without an execution, and record the times that are passed over.
+
+        Does neither, and returns False, when the schedule is no longer as it was read. Times that
+        the same execution kept from firing share a record; a schedule keeps its newest 100.
+        """
+
+    async def list_skipped_times(
+        self, schedule_ids: Sequence[str], *, skips_max: int
+    ) -> dict[str, list[SkippedTimes]]:
+        """Return the newest records of times passed over, newest first, by their schedule."""
 
 
 class Notifications(Protocol):
@@ -172,6 +184,14 @@ class Notifications(Protocol):
         """Send what a rule holds with one request: all of it or nothing, which is False.
 
         Nothing is sent when one of them was sent, or decided, since they were listed.
+        """
+
+    async def list_rule_tests(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, tests_max: int
+    ) -> dict[str, list[RuleTest]]:
+        """Return the latest tests of each rule by its name, the latest first.
+
+        They are records of the administration log; those of a rule that was removed are left out.
         """
 
     async def list_sent_notifications(

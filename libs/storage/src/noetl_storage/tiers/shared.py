@@ -55,7 +55,6 @@ class SharedTier:
         self,
         place: Path,
         *,
-        node_id: str,
         bytes_max: int,
         lease_s: float,
         clock: TierClock,
@@ -66,7 +65,6 @@ class SharedTier:
             raise SegmentDirectoryRefused("this system does not tell processes apart (no /proc)")
         self._me: SegmentOwner = me
         self._place = place
-        self._node_id = node_id
         self._valid_s = lease_s + grace_s
         self._clock = clock
         self._budget = SegmentBudget(place.parent / segment_directory.BUDGET, bytes_max=bytes_max)
@@ -177,8 +175,6 @@ class SharedTier:
 
     def _open_segment(self, ref: PayloadRef) -> _OpenSegment | None:
         """Open a segment that is whole, of this content, and within its lease."""
-        if ref.shared is not None and not self._is_hint_valid(ref):
-            return None
         try:
             descriptor = os.open(
                 self._place / segment_format.build_segment_name(ref),
@@ -190,12 +186,6 @@ class SharedTier:
         if segment is None:
             os.close(descriptor)
         return segment
-
-    def _is_hint_valid(self, ref: PayloadRef) -> bool:
-        """Tell whether a hint speaks of this node and of now; it can only ever say no."""
-        hint = ref.shared
-        assert hint is not None
-        return hint.node_id == self._node_id and hint.valid_until > self._clock.now()
 
     def _check_segment(self, descriptor: int, ref: PayloadRef) -> _OpenSegment | None:
         try:

@@ -110,7 +110,7 @@ class LoopCollector:
         """Write the results as they are read, so that they are in memory once, encoded."""
         stats = codec.to_builtins(loop_ends.count_loop_stats(loop, of.stage, of.takeover))
         chunks: list[bytes] = []
-        counted = UnitEncoder(self._iterate_units(of, loop), chunks)
+        counted = UnitEncoder(self._iterate_units(of, loop), chunks, loop)
         head = await counted.read_head(RESULT_INLINE_BYTES_MAX)
         if counted.is_over:
             loop_result = LoopResult(results=codec.decode_json(b"[" + head + b"]"), stats=stats)

@@ -11,7 +11,7 @@ from noetl_contracts.errors import ResultMalformed
 from noetl_contracts.events.frame_events import FrameEnd, FrameFailed
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_playbook.views import error_view, result_envelope
-from noetl_playbook.views.loop_parts import LoopPart
+from noetl_playbook.views.loop_parts import FAILED_ITEMS_MAX, FailedRow, LoopPart
 from noetl_replay.state import LoopState
 from noetl_storage.arrow.result_values import Load
 
@@ -134,11 +134,20 @@ def _count_row_results(part: LoopPart, loop: LoopState, layout: CollectionLayout
     return end - first
 
 
+def counts_rows(loop: LoopState) -> bool:
+    """Tell whether each item of a loop counts, though its units hold several."""
+    return loop.cut is not None and loop.mode != "fanout" and not loop.counts_frames
+
+
 class UnitEncoder:
     """Encodes units as they come: results into a stream, parts into a list."""
 
-    def __init__(self, units: AsyncIterator[UnitResult], parts: list[bytes]) -> None:
+    def __init__(
+        self, units: AsyncIterator[UnitResult], parts: list[bytes], loop: LoopState
+    ) -> None:
         self._units = units
+        self._loop = loop
+        self._rows_left = FAILED_ITEMS_MAX
         self._parts = parts
         self.count = 0
         self.is_over = False
@@ -164,7 +173,27 @@ class UnitEncoder:
 
     async def _encode_units(self) -> AsyncIterator[bytes]:
         async for unit in self._units:
-            self._parts.append(codec.encode_json(unit.part))
+            self._parts.append(codec.encode_json(self._add_failed_rows(unit)))
             if unit.results:
                 self.count += len(unit.results)
                 yield codec.encode_json(unit.results)[1:-1]
+
+    def _add_failed_rows(self, unit: UnitResult) -> LoopPart:
+        """Return a unit's part with the items that failed in it, a bounded number for the loop."""
+        if unit.part.status != "error" or not counts_rows(self._loop):
+            return unit.part
+        rows = [
+            FailedRow(index=index, key=f"{self._loop.run_id}:{index}", error=record["error"])
+            for index, record in enumerate(unit.results, start=self.count)
+            if _is_failure_record(record, self._loop.step)
+        ][: self._rows_left]
+        self._rows_left -= len(rows)
+        return structs.replace(unit.part, failed_rows=tuple(rows))
+
+
+def _is_failure_record(value: Any, step: str) -> bool:
+    """Tell what stands for an item that failed from a result that a tool gave."""
+    if not isinstance(value, dict) or value.get("status") != "error":
+        return False
+    error = value.get("error")
+    return isinstance(error, dict) and "kind" in error and error.get("step") == step

@@ -14,7 +14,7 @@ from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ingest_routes import IngestRoutes
 from noetl_contracts.requests import schedules
 from noetl_contracts.requests.cron import CronRefused
-from noetl_contracts.requests.schedules import Overlap, Schedule
+from noetl_contracts.requests.schedules import Overlap, Schedule, SkippedTimes, SkipReason
 from noetl_messaging.streams.ports import Hints
 from noetl_reaper.sweeps.node_lease import NodeLease
 from noetl_storage.ports.ledger_ports import Projections
@@ -22,6 +22,7 @@ from noetl_storage.ports.registry_ports import Schedules
 
 PRODUCER = "scheduler"
 FIRED, PASSED, OVERLAPPED, UNREADABLE = "fired", "passed_over", "overlapped", "unreadable"
+_OUTCOMES = {SkipReason.CATCH_UP: PASSED, SkipReason.OVERLAP: OVERLAPPED}
 # An execution that no projection shows after this long was refused before it began.
 UNSEEN_S = 3600.0
 
@@ -81,9 +82,9 @@ class Scheduler:
             instruments.add_to_counter(names.SCHEDULE_TIMES, labels={names.OUTCOME: UNREADABLE})
             log.warning("schedule cannot be read", schedule=schedule.name, reason=str(refusal))
             return 0
-        if owed.passed:
+        if owed.skipped is not None:
             first = owed.fire[0] if owed.fire else owed.next_at
-            await self._pass_over_times(schedule, owed.passed, PASSED, next_at=first)
+            await self._pass_over_times(schedule, owed.skipped, next_at=first)
             schedule = structs.replace(schedule, next_at=first)
         fired_count = 0
         for place, nominal_at in enumerate(owed.fire):
@@ -107,7 +108,15 @@ class Scheduler:
         execution_id: ExecutionId,
     ) -> ExecutionId | None:
         if schedule.overlap is Overlap.SKIP and await self._is_previous_running(schedule):
-            await self._pass_over_times(schedule, 1, OVERLAPPED, next_at=next_at)
+            overlapped = SkippedTimes(
+                first_at=nominal_at,
+                last_at=nominal_at,
+                times=1,
+                reason=SkipReason.OVERLAP,
+                running_execution_id=schedule.last_execution_id,
+                skipped_at=self._clock.now(),
+            )
+            await self._pass_over_times(schedule, overlapped, next_at=next_at)
             return None
         request = schedules.build_firing_request(
             schedule,
@@ -130,9 +139,10 @@ class Scheduler:
         return fired_id
 
     async def _pass_over_times(
-        self, schedule: Schedule, times: int, outcome: str, *, next_at: datetime | None
+        self, schedule: Schedule, skipped: SkippedTimes, *, next_at: datetime | None
     ) -> None:
-        if await self._schedules.skip_times(schedule, next_at=next_at):
+        if await self._schedules.skip_times(schedule, skipped, next_at=next_at):
+            outcome, times = _OUTCOMES[skipped.reason], skipped.times
             instruments.add_to_counter(names.SCHEDULE_TIMES, times, labels={names.OUTCOME: outcome})
             log.warning("schedule skipped", schedule=schedule.name, times=times, why=outcome)
 

@@ -1,6 +1,7 @@
 """Builds errors of tasks: their kind, code, and whether a retry may help."""
 
 import errno
+from collections.abc import Sequence
 from typing import Any
 
 from noetl_contracts.errors import ErrorObject, get_error_code
@@ -67,6 +68,21 @@ def format_problem(problem: Exception) -> str:
     notes = getattr(problem, "__notes__", [])
     text = str(problem).strip() or type(problem).__name__
     return f"{text} ({'; '.join(notes)})" if notes else text
+
+
+def check_column_names(columns: Sequence[str], *, source: str, subject: str = "the result") -> None:
+    """Refuse columns of one name: a row would hold the values of the last of them alone.
+
+    `subject` is what has the columns. Raises `ToolFailure`.
+    """
+    if len(set(columns)) == len(columns):
+        return
+    name = next(name for place, name in enumerate(columns) if name in columns[:place])
+    way_out = (
+        "give each a name of its own with AS" if subject == "the result" else "rename all but one"
+    )
+    text = f"{subject} has several columns named '{name}': {way_out}"
+    raise ToolFailure(build_error("schema", text, source=source))
 
 
 def build_broken_text_error() -> ErrorObject:

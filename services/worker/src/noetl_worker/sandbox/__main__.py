@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 import msgspec
 from msgspec import structs
 
+from noetl_contracts.json_values import build_broken_text_failure
 from noetl_storage.process import removal
 from noetl_worker.sandbox import call_pipes, confinement, user_call
 from noetl_worker.sandbox.task_output import TaskOutput
@@ -51,7 +52,10 @@ def main() -> None:
 
 def _hand_over_rows(rows: list[Any], answers: BinaryIO) -> None:
     """Send rows ahead of the answer; this waits while the worker does not read."""
-    data = msgspec.json.encode(CallAnswer(rows=rows))
+    try:
+        data = msgspec.json.encode(CallAnswer(rows=rows))
+    except UnicodeEncodeError:
+        raise build_broken_text_failure(rows) from None
     if len(data) > ANSWER_BYTES_MAX:
         if len(rows) == 1:
             raise ValueError(f"a row has {len(data)} bytes, the limit is {ANSWER_BYTES_MAX}")
@@ -113,8 +117,10 @@ def _is_home_empty(home: Path) -> bool:
 def _encode_answer(answer: CallAnswer) -> bytes:
     try:
         data = msgspec.json.encode(answer)
-    except (TypeError, ValueError, UnicodeEncodeError, MemoryError) as problem:
-        failed = user_call.describe_exception(problem, source="", has_network=True)
+    except (TypeError, ValueError, MemoryError) as problem:
+        is_text_broken = isinstance(problem, UnicodeEncodeError)
+        failure = build_broken_text_failure(answer.result) if is_text_broken else problem
+        failed = user_call.describe_exception(failure, source="", has_network=True)
         data = msgspec.json.encode(failed)
     if len(data) > ANSWER_BYTES_MAX:
         data = msgspec.json.encode(CallAnswer(result_bytes=len(data)))

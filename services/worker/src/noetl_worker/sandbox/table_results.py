@@ -33,6 +33,10 @@ def _show_table(value: Any) -> Any:
     except (arrow.ArrowException, TypeError, ValueError, OverflowError):
         # A column of objects may be of anything: their values say what they are.
         return value
+    names = table.column_names
+    if repeated_names := sorted({str(name) for name in names if names.count(name) > 1}):
+        text = f"the table has several columns named '{repeated_names[0]}': rename all but one"
+        raise ValueError(text)
     rows: list[Any] = []
     try:
         for batch in table.to_batches():
@@ -40,7 +44,7 @@ def _show_table(value: Any) -> Any:
     except arrow_values.ValueWithoutJson as problem:
         raise ValueError(str(problem)) from problem
     return {
-        "columns": [str(name) for name in table.column_names],
+        "columns": [str(name) for name in names],
         "rows": rows,
         "row_count": table.num_rows,
         "types": table_schema.format_schema(table.schema),

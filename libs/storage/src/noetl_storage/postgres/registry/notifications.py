@@ -8,6 +8,7 @@ import asyncpg
 from msgspec import structs
 
 from noetl_contracts import codec
+from noetl_contracts.identity.actors import Actor
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger.records import Request
 from noetl_contracts.requests import notifications
@@ -16,6 +17,7 @@ from noetl_contracts.requests.notifications import (
     DueNotification,
     HeldNotification,
     NotificationRule,
+    RuleTest,
     SentNotification,
 )
 from noetl_contracts.requests.quiet_hours import QuietHours
@@ -163,6 +165,24 @@ class PostgresNotifications:
             *event_rows.build_request_columns(request),
         )
         return begun is not None
+
+    async def list_rule_tests(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, tests_max: int
+    ) -> dict[str, list[RuleTest]]:
+        """Return the latest tests of each rule by its name, the latest first."""
+        rows = await self._database.fetch_rows(
+            _QUERIES["list_tests"], tenant_id, organization_id, tests_max
+        )
+        tests: dict[str, list[RuleTest]] = {}
+        for row in rows:
+            test = RuleTest(
+                execution_id=ExecutionId(row["execution_id"]),
+                status=row["status"],
+                actor=codec.convert_value(row["actor"], Actor),
+                sent_at=row["event_time"],
+            )
+            tests.setdefault(row["name"], []).append(test)
+        return tests
 
     async def list_sent_notifications(
         self, *, tenant_id: TenantId, organization_id: OrganizationId, notifications_max: int

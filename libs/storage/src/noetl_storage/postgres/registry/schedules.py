@@ -1,12 +1,19 @@
 """Schedules on PostgreSQL."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 import asyncpg
 
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger.records import Request
-from noetl_contracts.requests.schedules import CatchUp, Overlap, Schedule
+from noetl_contracts.requests.schedules import (
+    CatchUp,
+    Overlap,
+    Schedule,
+    SkippedTimes,
+    SkipReason,
+)
 from noetl_storage.postgres import event_rows, queries
 from noetl_storage.postgres.database import Database
 
@@ -103,16 +110,38 @@ class PostgresSchedules:
         )
         return None if execution_number is None else ExecutionId(str(execution_number))
 
-    async def skip_times(self, schedule: Schedule, *, next_at: datetime | None) -> bool:
-        """Move on without an execution; False when the schedule is no longer as it was read."""
-        moved_id = await self._database.get_value(
-            _QUERIES["pass_over"],
+    async def skip_times(
+        self, schedule: Schedule, skipped: SkippedTimes, *, next_at: datetime | None
+    ) -> bool:
+        """Move on without an execution, and record the times; see `noetl.skip_schedule_times`."""
+        running_id = skipped.running_execution_id
+        is_moved: bool = await self._database.get_value(
+            _QUERIES["skip"],
             int(schedule.schedule_id),
             schedule.revision,
             schedule.next_at,
             next_at,
+            skipped.first_at,
+            skipped.last_at,
+            skipped.times,
+            skipped.is_exact,
+            skipped.reason,
+            None if running_id is None else int(running_id),
+            skipped.skipped_at,
         )
-        return moved_id is not None
+        return is_moved
+
+    async def list_skipped_times(
+        self, schedule_ids: Sequence[str], *, skips_max: int
+    ) -> dict[str, list[SkippedTimes]]:
+        """Return the newest records of times passed over, newest first, by their schedule."""
+        rows = await self._database.fetch_rows(
+            _QUERIES["list_skips"], [int(number) for number in schedule_ids], skips_max
+        )
+        skips: dict[str, list[SkippedTimes]] = {}
+        for row in rows:
+            skips.setdefault(str(row["schedule_id"]), []).append(_build_skipped_times(row))
+        return skips
 
 
 def _build_schedule(row: asyncpg.Record) -> Schedule:
@@ -137,5 +166,19 @@ def _build_schedule(row: asyncpg.Record) -> Schedule:
         last_execution_id=None
         if last_execution_number is None
         else ExecutionId(str(last_execution_number)),
+        skipped_count=row["skipped_count"],
         actor=event_rows.read_actor_column(row["actor"]),
+    )
+
+
+def _build_skipped_times(row: asyncpg.Record) -> SkippedTimes:
+    running_number = row["running_execution_id"]
+    return SkippedTimes(
+        first_at=row["first_at"],
+        last_at=row["last_at"],
+        times=row["times"],
+        is_exact=row["is_exact"],
+        reason=SkipReason(row["reason"]),
+        running_execution_id=None if running_number is None else ExecutionId(str(running_number)),
+        skipped_at=row["skipped_at"],
     )

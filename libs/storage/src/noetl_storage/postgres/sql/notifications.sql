@@ -253,6 +253,35 @@ order by r.rule_id, n.sent_at, n.execution_id, n.cause, n.subject;
 -- Ask for what delivers notifications that were held; see the function.
 select noetl.send_held_notifications($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12);
 
+-- name: list_tests :many
+-- Of each rule of tenant $1 and organization $2 the latest $3 tests since a rule of its name was
+-- removed, with the status of what they started.
+select
+    r.name, t.event_time, t.actor, t.details ->> 'execution_id' as execution_id,
+    e.status
+from noetl.notification_rule as r
+cross join lateral (
+    select a.version, a.event_time, a.actor, a.details
+    from noetl.administration_event as a
+    where a.tenant_id = r.tenant_id
+        and a.organization_id = r.organization_id
+        and a.target = r.name
+        and a.action = 'notification.tested'
+        and a.version > coalesce((
+            select max(b.version)
+            from noetl.administration_event as b
+            where b.tenant_id = r.tenant_id
+                and b.organization_id = r.organization_id
+                and b.target = r.name
+                and b.action = 'notification.removed'
+        ), 0)
+    order by a.version desc
+    limit $3
+) as t
+left join noetl.execution as e on e.execution_id = (t.details ->> 'execution_id')::bigint
+where r.tenant_id = $1 and r.organization_id = $2
+order by r.name collate "C", t.version desc;
+
 -- name: list_sent :many
 -- The latest $3 notifications of tenant $1 and organization $2, with what became of them.
 select

@@ -65,8 +65,19 @@ limit $2;
 -- Ask for the execution of a nominal time and move on; see the function.
 select noetl.fire_schedule($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13);
 
--- name: pass_over :one
--- Move on without an execution; see the function.
-select noetl.fire_schedule(
-    $1, $2, $3, $4, null, null, null, null, null, null, null, null, null
-);
+-- name: skip :one
+-- Move on without an execution and record the times that are passed over; see the function.
+select noetl.skip_schedule_times($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
+
+-- name: list_skips :many
+-- Of each schedule in $1 the newest $2 runs of times that were passed over, newest first.
+select k.*
+from unnest($1::bigint []) as wanted (schedule_id)
+cross join lateral (
+    select *
+    from noetl.schedule_skip as s
+    where s.schedule_id = wanted.schedule_id
+    order by s.first_at desc
+    limit $2
+) as k
+order by k.schedule_id, k.first_at desc;

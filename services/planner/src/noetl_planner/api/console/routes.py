@@ -58,6 +58,7 @@ _PAGES = tuple(
 _QUERY_NAMES = {
     "/api/executions/{id}/moment": {"as_of": "version"},
     "/api/executions/{id}/items": {"as_of": "version"},
+    "/api/executions/{id}/items/{step}": {"as_of": "version"},
     "/api/executions/{id}/difference": {"as_of": "version", "run": "with"},
     "/api/executions/{id}/events": {"as_of": "version", "find": "text"},
     "/api/executions/{id}/logs": {"as_of": "version", "find": "text"},
@@ -68,6 +69,7 @@ _QUERY_NAMES = {
 _PANEL_WORDS = {
     "/api/executions/{id}/moment": frozenset({"step"}),
     "/api/result/{id}/list": frozenset({"step"}),
+    "/api/executions/{id}/items/{step}": frozenset({"step"}),
     # Its two moments are named; the slider's does not change them.
     "/api/executions/{id}/moments/difference": frozenset({"as_of"}),
 }
@@ -76,6 +78,8 @@ _MOMENTS_COMPARED, _RUNS_COMPARED = (
     "/api/executions/{id}/moments/difference",
     "/api/executions/{id}/difference",
 )
+# The items of one loop, where the page's address names its step, which is then no question.
+_FIRST_LOOP, _NAMED_LOOP = "/api/executions/{id}/items", "/api/executions/{id}/items/{step}"
 _IMMUTABLE = "public, max-age=31536000, immutable"
 
 Accepted = Annotated[str, HeaderParameter(name="Accept-Encoding")]
@@ -137,6 +141,7 @@ def find_json_address(page: str, query: str) -> str | None:
             # A page's name came decoded; in an address it is written as one again.
             words = {name: quote(word) for name, word in match.groupdict().items()}
             asked = _choose_address(address, query)
+            words["step"] = quote(dict(parse_qsl(query)).get("step", ""), safe="")
             json_address = asked.format(**words)
             json_query = _rename_words(
                 query,
@@ -148,9 +153,11 @@ def find_json_address(page: str, query: str) -> str | None:
 
 
 def _choose_address(address: str, query: str) -> str:
-    """Return the address of two runs for the page that compares, where a run is named."""
-    is_of_runs = address == _MOMENTS_COMPARED and "run" in dict(parse_qsl(query))
-    return _RUNS_COMPARED if is_of_runs else address
+    """Return the address of two runs, or of one step's loop, where the query names them."""
+    words = dict(parse_qsl(query))
+    if address == _MOMENTS_COMPARED and "run" in words:
+        return _RUNS_COMPARED
+    return _NAMED_LOOP if address == _FIRST_LOOP and "step" in words else address
 
 
 def _rename_words(query: str, names: Mapping[str, str], *, panel_words: frozenset[str]) -> str:

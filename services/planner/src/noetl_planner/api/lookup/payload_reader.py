@@ -13,7 +13,12 @@ from msgspec import Struct
 
 from noetl_contracts import codec, locators, spread_table
 from noetl_contracts.errors import LocatorError, PayloadKeyUnknown
-from noetl_contracts.payloads import ARROW_MEDIA_TYPE, PayloadRef, is_packed
+from noetl_contracts.payloads import (
+    ARROW_MEDIA_TYPE,
+    PARQUET_MEDIA_TYPE,
+    PayloadRef,
+    is_packed,
+)
 from noetl_contracts.spread_table import SPREAD_MEDIA_TYPE
 from noetl_planner.api.http import problems
 from noetl_planner.api.http.problems import ApiError
@@ -29,6 +34,9 @@ else:
     encoding = LazyModule("noetl_storage.arrow.encoding")
 
 RESOLVED_BYTES_MAX = 16 * 1024 * 1024
+# A Parquet file is read to its end for its footer; a longer one, or footer, has no schema here.
+FOOTED_BYTES_MAX = 64 * 1024 * 1024
+FOOTER_BYTES_MAX = 4 * 1024 * 1024
 # What is longer, or packed, is read beside the event loop, which has leases to keep.
 _AT_ONCE_BYTES = 64 * 1024
 WINDOW_MAX = 10_000
@@ -66,7 +74,7 @@ class PayloadColumn(Struct, frozen=True, kw_only=True):
 
 
 class PayloadSchema(Struct, frozen=True, kw_only=True):
-    """The first columns of a stored Arrow table; `total` counts all of them."""
+    """The first columns of a stored table; `total` counts all of them."""
 
     columns: list[PayloadColumn]
     total: int
@@ -189,10 +197,10 @@ async def read_payload(services: ApiServices, reference: PayloadRef) -> Any:
 async def read_payload_schema(
     services: ApiServices, reference: PayloadRef | None
 ) -> PayloadSchema | None:
-    """Read the schema of a payload in Arrow, and no rows; None where there is none to vouch for.
+    """Read the schema of a stored table, and no rows; None where there is none to vouch for.
 
-    Of a stream only its head is read, whose digest the reference has. A table in many objects has
-    the schema in its manifest.
+    Of an Arrow stream only the head is read, of a Parquet file the footer is kept: the reference
+    has the digest of the schema. A table in many objects has the schema in its manifest.
     """
     if reference is None:
         return None
@@ -202,6 +210,8 @@ async def read_payload_schema(
             schema = await _read_spread_schema(services, reference)
         elif reference.media_type == ARROW_MEDIA_TYPE:
             schema = await _read_stream_schema(services, reference)
+        elif reference.media_type == PARQUET_MEDIA_TYPE:
+            schema = await _read_footer_schema(services, reference)
         else:
             return None
     except _SCHEMA_FAULTS:
@@ -220,6 +230,34 @@ async def _read_stream_schema(services: ApiServices, reference: PayloadRef) -> A
                 break
     is_sound = schema is not None and encoding.digest_schema(schema) == reference.schema_digest
     return schema if is_sound else None
+
+
+async def _read_footer_schema(services: ApiServices, reference: PayloadRef) -> Any | None:
+    is_compressed = reference.codec is not None
+    bytes_max = RESOLVED_BYTES_MAX if is_compressed else FOOTED_BYTES_MAX
+    if reference.schema_digest is None or reference.payload_bytes > bytes_max:
+        return None
+    tail, count_bytes = bytearray(), 0
+    pieces = cast("AsyncGenerator[bytes]", services.payloads.stream_payload(reference))
+    async with aclosing(pieces):
+        async for piece in pieces:
+            tail += piece
+            count_bytes += len(piece)
+            if count_bytes > bytes_max:
+                return None
+            if not is_compressed and len(tail) > 2 * FOOTER_BYTES_MAX:
+                del tail[:-FOOTER_BYTES_MAX]
+    schema = await asyncio.to_thread(_find_footer_schema, bytes(tail))
+    return schema if encoding.digest_schema(schema) == reference.schema_digest else None
+
+
+def _find_footer_schema(data: bytes) -> Any:
+    """Read the footer of a file, or of a packed one that is there as a whole."""
+    for magic, compression in encoding.PACKINGS:
+        if data.startswith(magic):
+            data = encoding.expand_bytes(data, compression, bytes_max=RESOLVED_BYTES_MAX)
+            break
+    return encoding.find_footer_schema(data[-FOOTER_BYTES_MAX:])
 
 
 async def _read_spread_schema(services: ApiServices, reference: PayloadRef) -> Any | None:

@@ -39,6 +39,15 @@ State = Annotated[ItemState | None, QueryParameter(name="state")]
 After = Annotated[str, QueryParameter(max_length=40)]
 Limit = Annotated[int, QueryParameter(ge=1, le=ITEMS_MAX)]
 Version = Annotated[int | None, QueryParameter(ge=1, le=NUMBER_MAX)]
+StepOfQuery = Annotated[
+    str | None,
+    QueryParameter(
+        min_length=1,
+        max_length=1_000,
+        description="Ask for items/{step} instead.",
+        schema_extra={"deprecated": True},
+    ),
+]
 ViewPage = tuple[list[ItemView], str, bool]
 
 
@@ -60,37 +69,46 @@ async def list_items(
 
     With a `version` they are shown as they were at it.
     """
-    row = await execution_lookup.get_execution_row(services, execution_id)
-    checked_id = ExecutionId(row["execution_id"])
     # A step may have any name, with slashes too; the path begins with the one before it.
     name = step.removeprefix("/")
-    moment = None
-    if version is not None:
-        loops = await item_moments.list_loops(services, checked_id, version)
-        moment = item_moments.find_loop_moment(loops, name)
-    return await _list_page(services, checked_id, name, moment, item_state, after, limit)
+    return await _list_page(services, execution_id, name, item_state, after, limit, version)
 
 
 @get("/executions/{execution_id:str}/items", tags=["executions"], responses=fold_slices.UNDER_WAY)
 async def list_loop_items(
     services: Services,
     execution_id: FromPath[str],
-    step: Annotated[str | None, QueryParameter(min_length=1, max_length=1_000)] = None,
+    step: StepOfQuery = None,
     item_state: State = None,
     after: After = "",
     limit: Limit = 100,
     version: Version = None,
 ) -> ItemPage:
-    """List the items of a loop: that of `step`, or the first that began."""
-    row = await execution_lookup.get_execution_row(services, execution_id)
-    checked_id = ExecutionId(row["execution_id"])
-    loops = await item_moments.list_loops(services, checked_id, version)
-    name = step or item_moments.get_first_step(loops)
-    moment = item_moments.find_loop_moment(loops, name)
-    return await _list_page(services, checked_id, name, moment, item_state, after, limit)
+    """List the items of the loop that began first; `items/{step}` lists those of another."""
+    return await _list_page(services, execution_id, step, item_state, after, limit, version)
 
 
 async def _list_page(
+    services: ApiServices,
+    execution_id: str,
+    step: str | None,
+    state: ItemState | None,
+    after: str,
+    limit: int,
+    version: int | None,
+) -> ItemPage:
+    """List items of a step's loop, without a step of the loop that began first."""
+    row = await execution_lookup.get_execution_row(services, execution_id)
+    checked_id = ExecutionId(row["execution_id"])
+    moment = None
+    if step is None or version is not None:
+        loops = await item_moments.list_loops(services, checked_id, version)
+        step = step or item_moments.get_first_step(loops)
+        moment = item_moments.find_loop_moment(loops, step)
+    return await _build_page(services, checked_id, step, moment, state, after, limit)
+
+
+async def _build_page(
     services: ApiServices,
     execution_id: ExecutionId,
     step: str,

@@ -19,11 +19,16 @@ _ENDED = (FrameStatus.COMPLETED, FrameStatus.FAILED, FrameStatus.CANCELLED)
 
 
 class FrameWaitKind(StrEnum):
-    """What a frame waits for."""
+    """What a frame waits for.
+
+    A quota is none of them: it refuses starts, and what has begun goes on. What bounds the work of
+    a tenant that runs at once is its `share` of a pool.
+    """
 
     PAUSED = "paused"
     RETRY = "retry"
     POOL = "pool"
+    SHARE = "share"
     NO_WORKER = "no worker"
     TASK = "task"
     LEASE = "lease"
@@ -94,6 +99,8 @@ async def _explain_command(services: ApiServices, frame: Row) -> FrameWait | Non
 async def _explain_issued(services: ApiServices, command: Row) -> FrameWait:
     waiting = await pool_waits.explain_place(services, command["pool"], command["lane"])
     kind = _POOL_KINDS[waiting.is_served]
+    if waiting.is_share and waiting.is_served:
+        kind = FrameWaitKind.SHARE
     return FrameWait(kind=kind, reason=waiting.reason, since=command["heard_at"])
 
 

@@ -24,7 +24,8 @@ HTTP, JETSTREAM = "http", "jetstream"
 class Waiting(Struct, frozen=True, kw_only=True):
     """Commands of one execution that wait at one place, and why.
 
-    `is_served` is None while the bus does not answer: nobody knows then.
+    `is_served` is None while the bus does not answer: nobody knows then. `is_share` tells that
+    workers take them from the tenant's own share of the pool.
     """
 
     pool: str
@@ -32,6 +33,7 @@ class Waiting(Struct, frozen=True, kw_only=True):
     commands: int
     is_served: bool | None
     reason: str
+    is_share: bool = False
 
 
 class LaneView(Struct, frozen=True, kw_only=True):
@@ -133,8 +135,16 @@ async def explain_place(
     services: ApiServices, pool: str, lane: str, *, commands: int = 1
 ) -> Waiting:
     """Say why commands wait at a lane of a pool."""
+    is_share = pool not in services.pools.by_http and _find_share(services) is not None
     is_served, reason = await _explain_pool(services, pool, lane)
-    return Waiting(pool=pool, lane=lane, commands=commands, is_served=is_served, reason=reason)
+    return Waiting(
+        pool=pool,
+        lane=lane,
+        commands=commands,
+        is_served=is_served,
+        reason=reason,
+        is_share=is_share,
+    )
 
 
 async def _explain_pool(services: ApiServices, pool: str, lane: str) -> tuple[bool | None, str]:
@@ -145,16 +155,39 @@ async def _explain_pool(services: ApiServices, pool: str, lane: str) -> tuple[bo
         backlog = await _find_backlog(services, pool, lane)
     except MessagingUnavailable:
         return None, f"not known: NATS does not tell how pool {pool!r} stands"
-    if backlog is None or not backlog.is_served:
+    is_served = backlog is not None and backlog.is_served
+    share = _find_share(services)
+    if share is not None:
+        return is_served, _explain_share(pool, share, backlog)
+    if not is_served:
         return False, f"no worker serves pool {pool!r}: start one with NOETL_WORKER_POOL={pool}"
     return True, f"behind other work of pool {pool!r}"
 
 
+def _explain_share(pool: str, tenant_id: str, backlog: Backlog | None) -> str:
+    """Say why commands wait in a tenant's own share of a pool; only its own work is counted."""
+    share = f"the share of tenant {tenant_id!r} in pool {pool!r}"
+    if backlog is None or not backlog.is_served:
+        return (
+            f"no worker serves {share}: start one with NOETL_WORKER_POOL={pool} and {tenant_id} "
+            "in NOETL_WORKER_TENANTS"
+        )
+    return (
+        f"until {share} has a free place: {backlog.pending} commands of it wait, "
+        f"{backlog.unsettled} are with workers"
+    )
+
+
+def _find_share(services: ApiServices) -> str | None:
+    """Return the tenant if it has queues of its own, which workers serve by its weight."""
+    return services.tenant_id if services.tenant_id in services.limits.tenants else None
+
+
 async def _find_backlog(services: ApiServices, pool: str, lane: str) -> Backlog | None:
     """Ask how a lane stands, None where nobody has served it; raises `MessagingUnavailable`."""
-    share = services.tenant_id if services.tenant_id in services.limits.tenants else None
+    consumer = topology.build_worker_consumer(pool, lane, _find_share(services))
     return await services.messages.backlogs.find_backlog(
-        stream=topology.COMMANDS, consumer=topology.build_worker_consumer(pool, lane, share)
+        stream=topology.COMMANDS, consumer=consumer
     )
 
 

@@ -13,7 +13,12 @@ from noetl_contracts.ids import CommandId, ExecutionId
 from noetl_contracts.ledger.records import OpenWait
 from noetl_contracts.requests import inbox, notifications, quiet_hours, workload_keys
 from noetl_contracts.requests.facts import ExecutionRequested
-from noetl_contracts.requests.notifications import Cause, DueNotification, NotificationRule
+from noetl_contracts.requests.notifications import (
+    Cause,
+    DueNotification,
+    NotificationRule,
+    RuleTest,
+)
 from noetl_contracts.requests.quiet_hours import BadQuietHours, QuietHours
 from noetl_planner.api.catalog import catalog_entries, input_checks
 from noetl_planner.api.executions import start_requests
@@ -23,6 +28,7 @@ from noetl_planner.api.lookup import views
 
 RULES_MAX = 1000
 SENT_MAX = 1000
+TESTS_SHOWN = 5
 _YEAR_S = 366 * 86_400
 _TEST_ID = ExecutionId("0")
 _SAMPLE_STATUS = {Cause.FAILED: "FAILED", Cause.RECOVERED: "COMPLETED"}
@@ -39,8 +45,20 @@ class RuleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     urgent: Annotated[list[Cause], Meta(max_length=8)] = []
 
 
+class RuleTestView(Struct, frozen=True, kw_only=True):
+    """A test of a rule, by whom, and the status of the execution that it started.
+
+    `status` is None where no table shows that execution, yet or any more.
+    """
+
+    execution_id: str
+    status: str | None
+    actor: str
+    sent_at: datetime
+
+
 class RuleView(Struct, frozen=True, kw_only=True):
-    """A rule as people see it."""
+    """A rule as people see it, and its latest tests, the latest first."""
 
     name: str
     pattern: str
@@ -50,6 +68,7 @@ class RuleView(Struct, frozen=True, kw_only=True):
     quiet: QuietHours | None = None
     urgent: list[Cause] = []
     suspended: str | None = None
+    tests: list[RuleTestView] = []
 
 
 class RuleList(Struct, frozen=True, kw_only=True):
@@ -88,11 +107,22 @@ class Removed(Struct, frozen=True, kw_only=True):
 
 @get("/notifications", tags=["notifications"])
 async def list_rules(services: Services) -> RuleList:
-    """List the rules."""
+    """List the rules, each with its latest tests."""
     rules = await services.registry.notifications.list_rules(
         rules_max=RULES_MAX, **services.tenant_scope
     )
-    return RuleList(rules=[await _view_author(services, rule) for rule in rules])
+    tests = await services.registry.notifications.list_rule_tests(
+        tests_max=TESTS_SHOWN, **services.tenant_scope
+    )
+    return RuleList(
+        rules=[
+            structs.replace(
+                await _view_author(services, rule),
+                tests=[_view_test(test) for test in tests.get(rule.name, [])],
+            )
+            for rule in rules
+        ]
+    )
 
 
 @get("/notifications/log", tags=["notifications"])
@@ -156,14 +186,14 @@ async def put_rule(services: Services, name: FromPath[str], data: JSONBody[RuleB
 async def remove_rule(services: Services, name: FromPath[str]) -> Removed:
     """Remove a rule: nothing is sent by it from now on."""
     rule = await _get_rule(services, name)
-    async with services.record_change("notification.removed", rule.name):
+    async with services.record_change(notifications.REMOVED, rule.name):
         await services.registry.notifications.remove_rule(rule.name, **services.tenant_scope)
     return Removed(name=rule.name)
 
 
 @post("/notifications/{name:str}/test", status_code=HTTP_202_ACCEPTED, tags=["notifications"])
 async def send_test(services: Services, name: FromPath[str]) -> views.Accepted:
-    """Start a rule's playbook now, about an execution that never was."""
+    """Start a rule's playbook now, about an execution that never was, and record who did."""
     rule = await _get_rule(services, name)
     entry = await catalog_entries.get_playbook_entry(services, rule.playbook, None)
     start_requests.check_requirements(services, entry)
@@ -173,7 +203,13 @@ async def send_test(services: Services, name: FromPath[str]) -> views.Accepted:
         workload=notifications.build_workload(_build_sample(services, rule)),
         requested_by=f"{notifications.ASKER}{rule.name}",
     )
-    return await start_requests.begin_execution(services, fact, entry, key=None, is_pinned=False)
+    accepted = await start_requests.begin_execution(
+        services, fact, entry, key=None, is_pinned=False
+    )
+    # It has begun: nothing is left to store besides the record.
+    async with services.record_change(notifications.TESTED, rule.name) as details:
+        details["execution_id"] = accepted.execution_id
+    return accepted
 
 
 def _check_quiet_hours(quiet: QuietHours) -> None:
@@ -235,6 +271,15 @@ async def _view_author(services: ApiServices, rule: NotificationRule) -> RuleVie
     """Show also why nothing is sent while the rule's author may not."""
     fault = await services.find_author_fault(rule.actor, None)
     return structs.replace(_view_rule(rule), suspended=fault)
+
+
+def _view_test(test: RuleTest) -> RuleTestView:
+    return RuleTestView(
+        execution_id=test.execution_id,
+        status=test.status,
+        actor=test.actor.short_name,
+        sent_at=test.sent_at,
+    )
 
 
 def _view_rule(rule: NotificationRule) -> RuleView:

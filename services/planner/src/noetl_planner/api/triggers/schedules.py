@@ -17,7 +17,13 @@ from noetl_contracts.requests import cron, workload_keys
 from noetl_contracts.requests import schedules as scheduling
 from noetl_contracts.requests.cron import CronRefused, TimezoneRefused
 from noetl_contracts.requests.facts import ExecutionRequested
-from noetl_contracts.requests.schedules import CATCH_UP_MAX, CatchUp, Overlap, Schedule
+from noetl_contracts.requests.schedules import (
+    CATCH_UP_MAX,
+    CatchUp,
+    Overlap,
+    Schedule,
+    SkippedTimes,
+)
 from noetl_planner.api.catalog import catalog_entries, input_checks
 from noetl_planner.api.executions import start_requests
 from noetl_planner.api.http import problems
@@ -30,6 +36,9 @@ from noetl_storage.ports.errors import VersionConflict
 SCHEDULES_MAX = 1000
 FIRINGS_SHOWN = 5
 FIRINGS_MAX = 100
+SKIPS_SHOWN = 5
+# As many as the store keeps of one schedule.
+SKIPS_MAX = 100
 _SWITCHES_TRIED_MAX = 8
 _CRON_HINT = 'write five fields, such as "30 6 * * MON-FRI"'
 _TIMEZONE_HINT = "--timezone Europe/Berlin, or leave it out for UTC"
@@ -65,6 +74,8 @@ class ScheduleView(Struct, frozen=True, kw_only=True):
 
     `missed` are the first times that passed more than a minute ago without a firing, by the clock
     of the server; `has_more_missed` when there are others. A paused schedule misses none.
+    `skipped` are the newest times that its catch-up or overlap rule passed over, newest first;
+    `skipped_count` is how many it passed over so far, at the least.
     It is `suspended` while its author may not start its playbook any more, for the reason told.
     """
 
@@ -84,6 +95,8 @@ class ScheduleView(Struct, frozen=True, kw_only=True):
     next: list[datetime] = msgspec.field(default_factory=list)
     missed: list[datetime] = msgspec.field(default_factory=list)
     has_more_missed: bool = False
+    skipped: list[SkippedTimes] = msgspec.field(default_factory=list)
+    skipped_count: int = 0
     author: str | None = None
     suspended: str | None = None
 
@@ -104,15 +117,22 @@ class Removed(Struct, frozen=True, kw_only=True):
 
 @get("/schedules", tags=["schedules"])
 async def list_schedules(services: Services) -> ScheduleList:
-    """List the schedules, each with the times to come and those that were missed."""
+    """List the schedules, each with the times to come, those missed and those passed over."""
     schedules = await _list_all_schedules(services)
     visible = [schedule for schedule in schedules if services.covers_path(schedule.path)]
     now = services.clock.now()
     # A rare day of a leap year is looked for through years of days.
     times = await asyncio.to_thread(_list_times, visible, now)
+    skips = await services.registry.schedules.list_skipped_times(
+        [schedule.schedule_id for schedule in visible], skips_max=SKIPS_SHOWN
+    )
     return ScheduleList(
         schedules=[
-            structs.replace(await _view_author(services, schedule), **schedule_times)
+            structs.replace(
+                await _view_author(services, schedule),
+                skipped=skips.get(schedule.schedule_id, []),
+                **schedule_times,
+            )
             for schedule, schedule_times in zip(visible, times, strict=True)
         ],
         read_at=now,
@@ -138,10 +158,17 @@ async def show(
     services: Services,
     name: FromPath[str],
     count: Annotated[int, QueryParameter(ge=0, le=FIRINGS_MAX)] = FIRINGS_SHOWN,
+    skips: Annotated[int, QueryParameter(ge=0, le=SKIPS_MAX)] = SKIPS_SHOWN,
 ) -> ScheduleView:
-    """Show a schedule and the times to come."""
+    """Show a schedule, the times to come, and the newest that its rules passed over."""
     schedule = await _get_schedule(services, name)
-    view = await _view_author(services, schedule)
+    skips_by_id = await services.registry.schedules.list_skipped_times(
+        [schedule.schedule_id], skips_max=skips
+    )
+    view = structs.replace(
+        await _view_author(services, schedule),
+        skipped=skips_by_id.get(schedule.schedule_id, []),
+    )
     if not schedule.is_enabled:
         return view
     now = services.clock.now()
@@ -384,6 +411,7 @@ def _view_schedule(schedule: Schedule) -> ScheduleView:
         next_at=schedule.next_at,
         last_at=schedule.last_at,
         last_execution_id=schedule.last_execution_id,
+        skipped_count=schedule.skipped_count,
         author=None if schedule.actor is None else schedule.actor.short_name,
     )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from noetl_contracts.json_values import build_broken_text_failure
 from noetl_worker.sandbox import call_pipes, confinement, user_call
 from noetl_worker.sandbox.task_output import TaskOutput
 from noetl_worker.sandbox.user_call import ProcessReady
@@ -38,8 +39,10 @@ def main() -> None:
 def _encode_answer(answer: CodeAnswer) -> bytes:
     try:
         return msgspec.json.encode(answer)
-    except (TypeError, ValueError, UnicodeEncodeError) as problem:
-        raised_answer = user_call.describe_exception(problem, source="", has_network=True)
+    except (TypeError, ValueError) as problem:
+        is_text_broken = isinstance(problem, UnicodeEncodeError)
+        failure = build_broken_text_failure(answer.value) if is_text_broken else problem
+        raised_answer = user_call.describe_exception(failure, source="", has_network=True)
         return msgspec.json.encode(CodeAnswer(raised=raised_answer))
 
 

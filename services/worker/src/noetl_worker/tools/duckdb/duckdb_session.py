@@ -17,7 +17,12 @@ from msgspec import Struct
 
 from noetl_contracts.errors import ErrorObject
 from noetl_playbook.templates.output_forms import sql_literal
-from noetl_worker.domain.failures import ToolFailure, build_error, format_problem
+from noetl_worker.domain.failures import (
+    ToolFailure,
+    build_error,
+    check_column_names,
+    format_problem,
+)
 from noetl_worker.keychain.credential_vault import Credential
 from noetl_worker.sql.sql_statements import Statement
 from noetl_worker.tools.duckdb import attachment
@@ -72,8 +77,7 @@ class QueryScan(Struct, frozen=True, kw_only=True):
     @property
     def is_plain(self) -> bool:
         """Tell whether its columns read back from a stored table as they read now."""
-        distinct = len(set(self.columns)) == len(self.columns)
-        return distinct and duckdb_types.are_all_plain(self.kinds)
+        return duckdb_types.are_all_plain(self.kinds)
 
 
 class SessionInterrupted(Exception):  # noqa: N818 - somebody wanted it to stop, which is no error
@@ -181,7 +185,11 @@ class DuckdbSession:
                 yield file_tables.build_rows(batch, kinds)
 
     def _open_reader(self, relation: Any, kinds: list[str], size: int) -> pa.RecordBatchReader:
-        """Begin to read what a query found, at most `size` rows at a time."""
+        """Begin to read what a query found, at most `size` rows at a time.
+
+        Raises `ToolFailure` where two of its columns have one name.
+        """
+        check_column_names(relation.columns, source="duckdb")
         reader = duckdb_types.project_readable(relation, kinds).to_arrow_reader(size)
         self._readers.add(reader)
         return reader

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, M
 from contextlib import contextmanager
 from typing import Any
 
+import asyncpg
 import pyarrow as pa
 import pyarrow.csv
 
@@ -23,7 +24,6 @@ from noetl_worker.tools.postgres.postgres_session import PostgresSession
 
 # No row is longer than a block.
 BLOCK_BYTES = 4 * 1024 * 1024
-
 _SPOOL_BYTES = 8 * 1024 * 1024
 _QUERIES = queries.load_queries(__package__, "postgres_columns")
 _TYPES = {
@@ -38,6 +38,8 @@ _TYPES = {
     "timestamp": pa.timestamp("us"),
     "timestamptz": pa.timestamp("us", "UTC"),
 }
+# How PostgreSQL names one whose text it cannot read.
+_COPY_COLUMN = re.compile(r"^COPY .*, line \d+, column (.*?): \"", re.MULTILINE)
 # How Arrow names a column whose text it cannot read.
 _COLUMN = re.compile(r"CSV column #(\d+)")
 # The categories of PostgreSQL's types whose text is that of Arrow's.
@@ -178,14 +180,20 @@ async def write_columns(
             yield await asyncio.to_thread(_encode_csv, batch)
 
     *schema, table = parts
-    status = await session.connection.copy_to_table(
-        table,
-        schema_name=schema[0] if schema else None,
-        columns=first.schema.names,
-        source=iterate_texts(),
-        format="csv",
-        encoding="utf-8",
-    )
+    try:
+        status = await session.connection.copy_to_table(
+            table,
+            schema_name=schema[0] if schema else None,
+            columns=first.schema.names,
+            source=iterate_texts(),
+            format="csv",
+            encoding="utf-8",
+        )
+    except asyncpg.DataError as problem:
+        # The server names the column beside its message; its lines are no rows.
+        if (column := _COPY_COLUMN.search(getattr(problem, "context", None) or "")) is not None:
+            problem.add_note(f"column '{column[1]}'")
+        raise
     return int(status.rpartition(" ")[2])
 
 

@@ -9,8 +9,9 @@ without one is described anew at every run, in a transaction, which keeps its ta
 
 import re
 import time
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
@@ -19,7 +20,7 @@ from msgspec import Struct, structs
 
 from noetl_chassis import identity
 from noetl_storage.process.lazy_import import LazyModule
-from noetl_worker.domain.failures import ToolFailure, build_error
+from noetl_worker.domain.failures import ToolFailure, build_error, check_column_names
 from noetl_worker.sql import queries
 from noetl_worker.tools.postgres.transactions import hold_transaction
 from noetl_worker.tools.postgres.value_forms import read_json
@@ -166,6 +167,31 @@ def build_unread_failure(plan: StatementPlan, problem: Exception) -> ToolFailure
     subject = f"column {names}" if len(columns) == 1 else f"one of the columns {names}"
     text = f"{subject} holds a value that cannot be read ({problem}): cast it to text in the query"
     return ToolFailure(build_error("schema", text, source="postgres"))
+
+
+@contextmanager
+def note_refused_text(
+    texts_by_column: Mapping[str, list[str | None]], rows_before: int | None
+) -> Iterator[None]:
+    """Note the column, and the row counted from 1, of a text that the block cannot cast.
+
+    The server quotes the text alone where a list of texts is cast. Without `rows_before` the row
+    is left out.
+    """
+    try:
+        yield
+    except asyncpg.DataError as problem:
+        message = str(problem)
+        places = (
+            (name, place)
+            for name, texts in texts_by_column.items()
+            for place, text in enumerate(texts, start=1)
+            if text and f'"{text}"' in message
+        )
+        for name, place in islice(places, 1):
+            row = "" if rows_before is None else f", row {rows_before + place}"
+            problem.add_note(f"column '{name}'{row}")
+        raise
 
 
 class PostgresSession:
@@ -354,13 +380,14 @@ def _is_derived(prepared_statement: "PreparedStatement[Any]") -> bool:
 def _build_plan(prepared_statement: "PreparedStatement[Any]", *, is_checked: bool) -> StatementPlan:
     types = tuple(parameter.name for parameter in prepared_statement.get_parameters())
     attributes = prepared_statement.get_attributes()
-    # Of columns with one name the last is in the row.
+    columns = tuple(column.name for column in attributes)
+    check_column_names(columns, source="postgres")
     readers = {column.name: find_reader(column.type.name) for column in attributes}
     return StatementPlan(
         prepared=prepared_statement,
         binders=tuple(get_binder(name) for name in types),
         parameter_types=types,
-        columns=tuple(column.name for column in attributes),
+        columns=columns,
         readers=tuple((name, reader) for name, reader in readers.items() if reader is not None),
         types=arrow_types.list_column_types(attributes),
         doubtful=tuple(

@@ -113,7 +113,7 @@ async def _read_inside(
     plan = await session.describe_statement(statement.text)
     kinds = {attribute.name: attribute.type.name for attribute in plan.prepared.get_attributes()}
     is_plain = all(kind in _KINDS for kind in kinds.values())
-    if not kinds or len(kinds) < len(plan.columns) or not is_plain:
+    if not kinds or not is_plain:
         return None
     values = sql_statements.order_arguments(statement, call.fields.get("params"))
     bound = bind_values(values, plan.binders, plan.parameter_types)

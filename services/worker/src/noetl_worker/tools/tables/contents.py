@@ -18,7 +18,7 @@ from noetl_storage.arrow import arrow_values, encoding, row_tables, table_schema
 from noetl_storage.arrow.encoding import PARQUET_MEDIA_TYPE, PayloadTooLarge, PayloadUnreadable
 from noetl_storage.arrow.table_schema import SchemaMismatch
 from noetl_storage.size_limits.bounded_tables import ParquetTable
-from noetl_worker.domain.failures import ToolFailure, build_error
+from noetl_worker.domain.failures import ToolFailure, build_error, check_column_names
 from noetl_worker.tools.tables import csv_table, file_tables
 
 BYTES_MAX = 256 * 1024 * 1024
@@ -245,6 +245,7 @@ def _guess_content(data: bytes) -> tuple[Any, dict[str, Any]]:
 
 
 def _build_tabular(table: pa.Table) -> dict[str, Any]:
+    check_column_names(table.column_names, source="artifact", subject="the content")
     encoding.weigh_rows(table, bytes_max=BYTES_MAX)
     rows: list[dict[str, Any]] = []
     for batch in file_tables.iterate_batches(table):

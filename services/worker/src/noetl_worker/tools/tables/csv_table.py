@@ -39,6 +39,7 @@ def read_csv(
         if (pa.types.is_integer(field.type) or pa.types.is_floating(field.type))
         and field.name not in (kinds or {})
     ]
+    # A reader of columns of one name refuses them.
     if not numeric or len(set(table.column_names)) < table.num_columns:
         return table
     checked = {name: table.schema.field(name).type for name in numeric}

@@ -16,7 +16,7 @@ from noetl_storage.arrow.encoding import PayloadTooLarge, PayloadUnreadable
 from noetl_storage.arrow.table_schema import Kinds, SchemaMismatch
 from noetl_storage.size_limits.bounded_tables import ParquetTable
 from noetl_storage.size_limits.refusals import build_too_large_error
-from noetl_worker.domain.failures import ToolFailure, build_error
+from noetl_worker.domain.failures import ToolFailure, build_error, check_column_names
 from noetl_worker.tools.tables import csv_table
 
 # One value takes about six times its text while it is decoded.
@@ -119,6 +119,12 @@ def read_table_file(
     if format_ not in FORMATS:
         text = f"format {format_!r:.40} is not known: use {', '.join(FORMATS)}"
         raise ToolFailure(build_error("config", text))
+    table = _read_format(path, format_, kinds=kinds, bytes_max=bytes_max)
+    check_column_names(table.column_names, source="files", subject=f"the file {path.name!r}")
+    return table
+
+
+def _read_format(path: Path, format_: str, *, kinds: Kinds | None, bytes_max: int) -> pa.Table:
     try:
         match format_:
             case "parquet":

@@ -4,7 +4,7 @@ import csv
 import io
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -18,7 +18,12 @@ from noetl_storage.arrow import row_tables, table_schema
 from noetl_storage.arrow.table_schema import Kinds
 from noetl_worker.datasets import csv_rows
 from noetl_worker.domain import text_values
-from noetl_worker.domain.failures import ToolFailure, build_error, classify_file_error
+from noetl_worker.domain.failures import (
+    ToolFailure,
+    build_error,
+    check_column_names,
+    classify_file_error,
+)
 from noetl_worker.tools.tables import chunk_types, file_tables, transfer_rows
 from noetl_worker.tools.tables.transfer_rows import RowWindow
 
@@ -68,6 +73,7 @@ def _iterate_windows(path: Path, format_: str, size: int) -> Iterator[RowWindow]
     if format_ == "parquet":
         with pyarrow.parquet.ParquetFile(path) as file:
             kinds = {field.name: field.type for field in file.schema_arrow}
+            _check_header(file.schema_arrow.names)
             for batch in file.iter_batches(batch_size=size):
                 rows = file_tables.build_rows(batch, [""] * batch.num_columns)
                 yield RowWindow(rows=rows, columns=tuple(batch.schema.names), kinds=kinds)
@@ -95,11 +101,15 @@ def _iterate_windows(path: Path, format_: str, size: int) -> Iterator[RowWindow]
         yield RowWindow(rows=rows, columns=columns, kinds=row_table.kinds)
 
 
-def _check_header(names: Iterable[str]) -> None:
-    """Refuse a header that is none: an endless line without a delimiter names one column."""
+def _check_header(names: Sequence[str]) -> None:
+    """Refuse a header that is none: an endless line without a delimiter names one column.
+
+    Columns of one name are refused, too: a row would hold the values of the last of them alone.
+    """
     longest = max(map(len, names), default=0)
     if longest > _NAME_CHARACTERS_MAX:
         raise ValueError(f"the header names a column of {longest} characters")
+    check_column_names(names, source="transfer", subject="the file")
 
 
 def _check_mapping(value: Any) -> dict[str, Any]:

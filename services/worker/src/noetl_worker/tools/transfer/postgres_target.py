@@ -4,6 +4,9 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+import msgspec
+
+from noetl_contracts import codec
 from noetl_playbook.templates.output_forms import sql_ident
 from noetl_storage.arrow.table_schema import Kinds
 from noetl_worker.domain import text_values
@@ -12,7 +15,11 @@ from noetl_worker.sql import queries, sql_statements
 from noetl_worker.sql.lexer import Dialect
 from noetl_worker.tools.postgres import copy_columns
 from noetl_worker.tools.postgres.intervals import format_duration, write_interval
-from noetl_worker.tools.postgres.postgres_session import PostgresSession, StatementPlan
+from noetl_worker.tools.postgres.postgres_session import (
+    PostgresSession,
+    StatementPlan,
+    note_refused_text,
+)
 from noetl_worker.tools.postgres.value_types import bind_values
 from noetl_worker.tools.tables import transfer_rows
 from noetl_worker.tools.tables.transfer_rows import TransferAim
@@ -47,6 +54,7 @@ class PostgresTable:
         self._session = session
         self._parts = parts
         self._aim = aim
+        self._row_count = 0
         self._is_staged = aim.is_merge or (is_whole and aim.mode in transfer_rows.KEYED_MODES)
         self._columns: dict[str, TargetColumn] = {}
         self._is_plain = False
@@ -151,7 +159,11 @@ class PostgresTable:
         plan = self._plan_by_text.get(text)
         if plan is None:
             plan = self._plan_by_text[text] = await self._session.describe_statement(text)
-        await plan.prepared.fetch(*arrays)
+        # Of rows with one key only the last is here: a place among them says nothing.
+        rows_before = None if keys else self._row_count
+        with note_refused_text(dict(zip(names, arrays, strict=True)), rows_before):
+            await plan.prepared.fetch(*arrays)
+        self._row_count += len(rows)
         return int((plan.prepared.get_statusmsg() or "0").rpartition(" ")[2])
 
     def _build_statement(self, columns: list[TargetColumn], keys: list[str]) -> str:
@@ -211,7 +223,21 @@ def build_value_expression(column: TargetColumn) -> str:
     return f"source.{name}::{column.type}"
 
 
+def _read_json_list(value: Any) -> Any:
+    """Read the JSON of a list, as csv holds one; leave all else as it is, as an array's own text.
+
+    With bounds, such a text begins alike and is no JSON: `[0:1]={1,2}`.
+    """
+    if not isinstance(value, str) or not value.lstrip().startswith("["):
+        return value
+    with suppress(msgspec.DecodeError):
+        return codec.decode_exactly(value)
+    return value
+
+
 def _format_value(value: Any, column: TargetColumn) -> str | None:
+    if column.is_array:
+        value = _read_json_list(value)
     if column.is_array and isinstance(value, list):
         return text_values.format_array_literal(value)
     if value is not None and column.type.startswith(_INTERVAL):
