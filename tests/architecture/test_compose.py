@@ -181,6 +181,7 @@ def test_only_the_cluster_of_spark_reaches_its_master() -> None:
     assert set(driver["environment"]) - set(plain) == {
         "NOETL_WORKER_SPARK_MASTER",
         "NOETL_WORKER_SPARK_CODE_ALLOWED",
+        "NOETL_WORKER_SPARK_KEYS",
     }
 
 

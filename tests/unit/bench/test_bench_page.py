@@ -55,6 +55,24 @@ def report() -> dict[str, Any]:
             "items": rates(700),
             "efficiency": {"frames": some, "items": some},
         },
+        "growth": {
+            "by_events": [
+                {"events": events, "execution_ms": some, "steps_per_s": some}
+                for events in (400, 1_000_000)
+            ],
+            "by_items": {
+                items: {
+                    "per_s": 5_000,
+                    "each": EACH,
+                    "memory_mib": {"planner": 100, "worker": 80},
+                    "pages_ms": {"status": {"first": 4.0, "p50": 2.5}},
+                }
+                for items in ("10000", "1000000")
+            },
+            "by_workers": {
+                "8": {"loop": rates(4_000), "steps": rates(200), "memory_mib": {"worker": 500}}
+            },
+        },
         "unaided": {
             name: {
                 "per_s": dict.fromkeys(("floor", "unaided", "lane", "lanes"), some),

@@ -42,7 +42,7 @@ class LoopPart(CanonicalValue, frozen=True, kw_only=True):
     error: dict[str, Any] | None = None
     row_count: int | None = None
     is_single: bool = False
-    failed_rows: tuple[FailedRow, ...] = ()
+    failed_rows: list[FailedRow] = msgspec.field(default_factory=list)
 
     @property
     def ref(self) -> dict[str, Any] | None:

@@ -188,7 +188,7 @@ class UnitEncoder:
             if _is_failure_record(record, self._loop.step)
         ][: self._rows_left]
         self._rows_left -= len(rows)
-        return structs.replace(unit.part, failed_rows=tuple(rows))
+        return structs.replace(unit.part, failed_rows=rows)
 
 
 def _is_failure_record(value: Any, step: str) -> bool:
