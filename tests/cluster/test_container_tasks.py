@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import psutil
 import pytest
 from tests.support.cluster.installed import Installed
 from tests.support.cluster.one_node import OneNode
@@ -16,6 +17,8 @@ NAMESPACE, WORKER = "tasks", "noetl-worker-0"
 IMAGE = "noetl-task:1"
 TASKS = "app.kubernetes.io/name=noetl-container-task"
 PATIENCE_S = 240.0
+# As whom every service runs.
+USER = 10001
 PLAYBOOK = """\
 apiVersion: noetl.io/v2
 kind: Playbook
@@ -123,3 +126,32 @@ def test_the_job_of_a_killed_worker_goes_and_the_next_attempt_makes_its_own(
     )
     assert count_rows(system, execution) == 2
     wait_for_no_tasks(cluster)
+
+
+def test_a_worker_that_outlives_its_pod_gives_its_task_to_the_next_one(
+    cluster: OneNode, system: Installed
+) -> None:
+    execution = system.start_playbook(PLAYBOOK.replace("pause_s: 0", "pause_s: 150"))
+    wait_until(lambda: bool(list_running(cluster)), timeout_s=PATIENCE_S, what="the task runs")
+    (before,) = list_workers()
+    # As where a node does not answer, and somebody deletes its pods from afar.
+    with cluster.node.held_kubelet():
+        cluster.kubectl.run("delete", "pod", WORKER, "-n", NAMESPACE, "--force", "--grace-period=0")
+        wait_until(
+            lambda: before not in list_workers(), timeout_s=PATIENCE_S, what="the worker stops"
+        )
+        assert not system.is_completed(execution)
+    wait_until(
+        lambda: system.is_completed(execution), timeout_s=PATIENCE_S, what="the run ends well"
+    )
+    assert count_rows(system, execution) == 2
+    wait_for_no_tasks(cluster)
+
+
+def list_workers() -> list[int]:
+    """List the processes of workers in pods, by their ids."""
+    return [
+        process.pid
+        for process in psutil.process_iter(["cmdline", "uids"])
+        if "noetl_worker" in (process.info["cmdline"] or ()) and process.info["uids"].real == USER
+    ]

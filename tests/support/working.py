@@ -154,6 +154,8 @@ class Bench(Struct, frozen=True, kw_only=True):
     tools: Tools
     mask: SecretMask
     halts: CancelledExecutions
+    # A tool sets it to end the worker.
+    stop: asyncio.Event
 
     async def send(self, command: Command, *, copy: int = 0) -> None:
         """Put a command into the stream."""
@@ -249,7 +251,8 @@ async def bench(
     broker = MemoryBroker(topology.declare_topology(shard_count=1, lease_s=config.lease_s), clock)
     await broker.ensure_streams()
     payloads = MemoryPayloads() if store is None else store
-    async with open_tools(config, payloads, clock) as (tools, mask):
+    stop = asyncio.Event()
+    async with open_tools(config, payloads, clock, stop=stop) as (tools, mask):
         publisher = FactPublisher(
             publisher=broker,
             worker_id=WORKER,
@@ -284,4 +287,5 @@ async def bench(
             tools=tools,
             mask=mask,
             halts=halts,
+            stop=stop,
         )

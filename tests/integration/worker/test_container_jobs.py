@@ -11,8 +11,15 @@ from msgspec import structs
 from tests.support.calls import call_of
 from tests.support.fake_kubernetes import FakeCluster, ended_with, running, serve_cluster, waiting
 from tests.support.polling import eventually
-from tests.support.working import Bench, bench
+from tests.support.working import Bench, bench, command_of
 
+from noetl_contracts.requests.facts import (
+    CommandCompleted,
+    CommandFailed,
+    CommandLost,
+    CommandStarted,
+    Fact,
+)
 from noetl_worker.tools.calls.call import Call, Outcome
 from noetl_worker.tools.container.kubernetes import runtime
 
@@ -257,16 +264,33 @@ async def test_a_worker_without_an_account_says_so(tmp_path: Path) -> None:
     assert "NOETL_WORKER_KUBERNETES_ACCOUNT_FOLDER" in outcome.error.message
 
 
+async def leave_work(cluster: tuple[FakeCluster, Bench]) -> list[Fact]:
+    """Run a command until its worker stops, and release it as the drain does; return its facts."""
+    worker = cluster[1]
+    step = "\n  - {step: s, tool: {kind: container, image: 'alpine:3.20'}}\n"
+    running_command = asyncio.ensure_future(worker.run(command_of(step, lease_s=30)))
+    async with asyncio.timeout(30):
+        await worker.stop.wait()
+    assert worker.lane.running_count == 1
+    worker.lane.release_commands()
+    return await running_command
+
+
+def assert_given_back(facts: list[Fact]) -> None:
+    ends = [fact for fact in facts if not isinstance(fact, CommandStarted)]
+    (lost,) = [fact for fact in ends if isinstance(fact, CommandLost)]
+    assert (lost.reason, lost.is_release) == ("released", True)
+    assert not [fact for fact in ends if isinstance(fact, CommandCompleted | CommandFailed)]
+
+
 @pytest.mark.parametrize("now", [{}, {"worker-0": "uid-of-the-next"}], ids=["gone", "replaced"])
 @pytest.mark.parametrize("is_job_left", [True, False], ids=["ended", "removed"])
-async def test_a_worker_whose_pod_is_gone_does_not_report_the_end_of_its_jobs(
+async def test_a_worker_whose_pod_is_gone_leaves_its_jobs_to_the_next_one(
     cluster: tuple[FakeCluster, Bench],
-    monkeypatch: pytest.MonkeyPatch,
     now: dict[str, str],
     is_job_left: bool,  # noqa: FBT001 - pytest gives it
 ) -> None:
     fake, _ = cluster
-    monkeypatch.setattr(runtime, "_UNREACHABLE_PAUSE_S", 0.0)
 
     def play(reads: int) -> dict[str, Any] | None:
         if reads == 0:
@@ -278,7 +302,23 @@ async def test_a_worker_whose_pod_is_gone_does_not_report_the_end_of_its_jobs(
         return None
 
     fake.play = play
-    outcome = await outcome_of(cluster)
-    assert outcome.error is not None
-    assert (outcome.error.kind, outcome.error.retryable) == ("connection", True)
-    assert "pod worker-0 was deleted" in outcome.error.message
+    assert_given_back(await leave_work(cluster))
+
+
+@pytest.mark.parametrize("reads_before", [0, 3], ids=["before it starts", "while it runs"])
+async def test_a_worker_whose_token_ends_for_good_gives_its_command_back(
+    cluster: tuple[FakeCluster, Bench], monkeypatch: pytest.MonkeyPatch, reads_before: int
+) -> None:
+    monkeypatch.setattr(runtime, "_UNREACHABLE_PAUSE_S", 0.0)
+    fake, worker = cluster
+    assert (await worker.tools.run(call())).error is None
+
+    def play(reads: int) -> dict[str, Any]:
+        if reads > reads_before:
+            fake.refusal = (401, "Unauthorized")
+        return running()
+
+    fake.play = play
+    if reads_before == 0:
+        fake.refusal = (401, "Unauthorized")
+    assert_given_back(await leave_work(cluster))

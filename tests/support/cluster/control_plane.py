@@ -135,6 +135,8 @@ class ControlPlane:
             f"--service-cluster-ip-range={SERVICE_RANGE}",
             # A loop of 15 s is what clusters have; the tests measure against it.
             "--horizontal-pod-autoscaler-sync-period=15s",
+            # A kubelet that a test holds still is not lost.
+            "--node-monitor-grace-period=10m",
         ]
 
     def _is_ready(self) -> bool:

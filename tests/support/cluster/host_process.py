@@ -1,9 +1,11 @@
 """A process of the cluster on this machine, with its log."""
 
 import os
+import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 STOP_S = 20.0
@@ -38,6 +40,15 @@ class HostProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+    @contextmanager
+    def held_still(self) -> Iterator[None]:
+        """Let it do nothing while the block runs."""
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def read_log(self) -> str:
         """Read the end of what it said."""

@@ -2,7 +2,7 @@
 
 import shutil
 import subprocess
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,11 @@ class Node:
             self._run_ctr("images", "import", "-", stdin=saved.stdout)
         if saved.returncode != 0:
             raise FileNotFoundError(f"Docker has no image {tag}: make images/bases images")
+
+    def held_kubelet(self) -> AbstractContextManager[None]:
+        """Let no pod of the node begin or end while the block runs."""
+        (kubelet,) = [process for process in self._processes if process.name == "kubelet"]
+        return kubelet.held_still()
 
     def stop(self) -> None:
         """End the processes that start pods, then the pods, then the rest, and what they left."""

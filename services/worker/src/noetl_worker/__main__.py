@@ -34,7 +34,9 @@ async def serve_worker(config: Settings) -> None:
         nats = await enter(open_connection(config.nats_url, name=process.instance, waits=waits))
         store = await enter(wiring.open_payload_store(config))
         payloads = await enter(open_tiers(config, store, clock))
-        tools, mask = await enter(open_tools(config, payloads, clock, near=payloads))
+        tools, mask = await enter(
+            open_tools(config, payloads, clock, near=payloads, stop=process.stop)
+        )
         process.health.add_check("nats", nats.check_connection)
         await enter(check_writes(store.check_write, name="store", process=process))
         async with asyncio.TaskGroup() as group:

@@ -1,5 +1,6 @@
 """Opens the tools of a worker, and the credential vault that they share."""
 
+import asyncio
 import ctypes
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -9,7 +10,6 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,7 +40,7 @@ from noetl_worker.tools.calls.call_datasets import CallDatasets
 from noetl_worker.tools.calls.child_process import CapturedOutput, OutputTooLong, ProcessLaunch
 from noetl_worker.tools.calls.references import ReferenceReader
 from noetl_worker.tools.calls.work_folder import PathLocks, WorkFolder, open_work_folder
-from noetl_worker.tools.container.container_tool import ContainerTool
+from noetl_worker.tools.container.container_tool import ContainerTool, Handover
 from noetl_worker.tools.container.orphan_sweep import (
     OrphanSweep,
     build_process_owner,
@@ -58,7 +58,6 @@ from noetl_worker.tools.scripts.bucket_scripts import BucketScripts
 from noetl_worker.tools.scripts.script_loader import ScriptLoader
 from noetl_worker.tools.shell import ShellTool
 from noetl_worker.tools.spark.code_process import (
-    CodeProcesses,
     SparkCode,
     open_code_processes,
 )
@@ -95,6 +94,8 @@ else:
 _MALLOC_MMAP_THRESHOLD = -3
 _LARGE_BLOCK_BYTES = 1024 * 1024
 _INSTALLER_GRACE_S = 2.0
+# A worker gives back within these seconds what did not end while it drained.
+_GIVE_BACK_S = 60.0
 _INSTALLER_OUTPUT_BYTES_MAX = 1024 * 1024
 
 log = structlog.get_logger(__name__)
@@ -142,9 +143,17 @@ def _open_folders(
 
 @asynccontextmanager
 async def open_tools(
-    config: Settings, payloads: Payloads, clock: Clock, *, near: NearPayloads | None = None
+    config: Settings,
+    payloads: Payloads,
+    clock: Clock,
+    *,
+    near: NearPayloads | None = None,
+    stop: asyncio.Event | None = None,
 ) -> AsyncIterator[tuple[Tools, SecretMask]]:
-    """Hold every tool open while the block runs; `near` reads payloads where they lie."""
+    """Hold every tool open while the block runs; `near` reads payloads where they lie.
+
+    A tool that can do nothing more sets `stop`, which ends the worker.
+    """
     _return_large_blocks()
     mask = SecretMask(own=list_own_secrets(config))
     sealer = CredentialSealer(config.secret_key)
@@ -163,26 +172,17 @@ async def open_tools(
         buckets = await enter(wiring.open_bucket_store())
         scripts = _build_script_loader(config, http, BucketScripts(buckets, vault, references))
         datasets = CallDatasets(vault=vault, clock=clock, web=HttpFiles(http, vault))
-        postgres = await enter(
-            _open_postgres_tool(config, vault, datasets, references=references, scripts=scripts)
-        )
+        postgres = await enter(_open_postgres_tool(config, vault, datasets, references, scripts))
         show_connection_peaks(postgres.peaks, database=TASKS)
-        duckdb = DeferredTool(
-            partial(
-                _build_duckdb_tool,
-                *(config, vault, datasets, references, scripts),
-                locks=locks,
-                postgres=postgres,
-                near=near,
-            )
+        duckdb = _defer_duckdb_tool(
+            *(config, vault, datasets, references, scripts),
+            locks=locks,
+            postgres=postgres,
+            near=near,
         )
         spark_session = await enter(_open_session(config, folders))
         environments = _build_environments(config, folders, mask)
-        code = SparkCode(
-            processes=await enter(_open_spark_processes(config, folders)),
-            environments=environments,
-            mask=mask,
-        )
+        code = await enter(_open_spark_code(config, folders, environments, mask))
         spark = DeferredTool(
             lambda: _build_spark_tool(
                 config,
@@ -208,7 +208,7 @@ async def open_tools(
                 locks=locks,
             ),
             shell=_build_shell_tool(config, scripts, clock, folders),
-            container=await enter(_open_container_tool(config, scripts, mask, vault, clock)),
+            container=await enter(_open_container_tool(config, scripts, mask, vault, clock, stop)),
             nats=await enter(open_nats(vault=vault, sends_traceparent=config.send_traceparent)),
             credential_test=CredentialTool(vault=vault, http=http, clock=clock),
             spark_session=spark_session,
@@ -264,10 +264,13 @@ def _open_session(
     return open_spark_session(wiring.build_spark_options(config, folders.spark))
 
 
-def _open_spark_processes(
-    config: Settings, folders: _TaskFolders
-) -> AbstractAsyncContextManager[CodeProcesses]:
-    return open_code_processes(wiring.build_code_limits(config), folders.python_homes)
+@asynccontextmanager
+async def _open_spark_code(
+    config: Settings, folders: _TaskFolders, environments: PackageEnvironments, mask: SecretMask
+) -> AsyncIterator[SparkCode]:
+    limits = wiring.build_code_limits(config)
+    async with open_code_processes(limits, folders.python_homes) as processes:
+        yield SparkCode(processes=processes, environments=environments, mask=mask)
 
 
 def _build_script_loader(config: Settings, http: HttpTool, buckets: BucketScripts) -> ScriptLoader:
@@ -341,6 +344,7 @@ async def _open_container_tool(
     mask: SecretMask,
     vault: CredentialVault,
     clock: Clock,
+    stop: asyncio.Event | None,
 ) -> AsyncIterator[ContainerTool]:
     """Hold the tool; while it is open, containers of killed workers are looked for."""
     runtime = wiring.open_container_runtime(config)
@@ -361,6 +365,7 @@ async def _open_container_tool(
             vault=vault,
             clock=clock,
             owner=owner,
+            handover=Handover(stop or asyncio.Event(), wait_s=config.drain_s + _GIVE_BACK_S),
         )
 
 
@@ -368,7 +373,6 @@ def _open_postgres_tool(
     config: Settings,
     vault: CredentialVault,
     datasets: CallDatasets,
-    *,
     references: ReferenceReader,
     scripts: ScriptLoader,
 ) -> AbstractAsyncContextManager[PostgresTool]:
@@ -381,7 +385,7 @@ def _open_postgres_tool(
     )
 
 
-def _build_duckdb_tool(
+def _defer_duckdb_tool(
     config: Settings,
     vault: CredentialVault,
     datasets: CallDatasets,
@@ -391,20 +395,22 @@ def _build_duckdb_tool(
     locks: PathLocks,
     postgres: PostgresTool,
     near: NearPayloads | None,
-) -> "duckdb_tool.DuckdbTool":
-    return duckdb_tool.DuckdbTool(
-        datasets=datasets,
-        vault=vault,
-        inputs=inputs.InputReader(
+) -> "DeferredTool[duckdb_tool.DuckdbTool]":
+    return DeferredTool(
+        lambda: duckdb_tool.DuckdbTool(
+            datasets=datasets,
+            vault=vault,
+            inputs=inputs.InputReader(
+                references_=references,
+                postgres=postgres,
+                in_place=inputs.StoredTables(near),
+                datasets_=datasets,
+            ),
+            scripts=scripts,
             references_=references,
-            postgres=postgres,
-            in_place=inputs.StoredTables(near),
-            datasets_=datasets,
-        ),
-        scripts=scripts,
-        references_=references,
-        locks=locks,
-        limits=wiring.build_duckdb_limits(config),
+            locks=locks,
+            limits=wiring.build_duckdb_limits(config),
+        )
     )
 
 

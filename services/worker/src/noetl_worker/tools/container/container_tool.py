@@ -30,6 +30,7 @@ from noetl_worker.tools.container.runtime import (
     ContainerRuntime,
     ContainerSpec,
     StartedContainer,
+    WorkerPodGone,
 )
 from noetl_worker.tools.scripts.script_loader import ScriptLoader
 
@@ -39,6 +40,24 @@ _LAST_LINES_S = 10.0
 _REMOVAL_S = 60.0
 
 log = structlog.get_logger(__name__)
+
+
+class Handover:
+    """Ends the worker whose pod was deleted, and leaves its commands to the next one.
+
+    The worker stops as at SIGTERM: it takes no command any more, and gives those back that do not
+    end while it drains. Until then a command waits, at most `wait_s`.
+    """
+
+    def __init__(self, stop: asyncio.Event, *, wait_s: float) -> None:
+        self._stop = stop
+        self._wait_s = wait_s
+
+    async def leave_work(self, reason: str) -> None:
+        """Stop the worker, and wait to be cancelled as it gives the command back."""
+        log.error("this worker stops and gives its commands back", reason=reason)
+        self._stop.set()
+        await asyncio.sleep(self._wait_s)
 
 
 class ContainerTool:
@@ -54,6 +73,7 @@ class ContainerTool:
         vault: CredentialVault,
         clock: Clock,
         owner: str,
+        handover: Handover,
     ) -> None:
         self._runtime = runtime
         self._limits = limits
@@ -64,6 +84,7 @@ class ContainerTool:
         self._clock = clock
         # Whose containers they are, so that others can tell whether this process lives.
         self._owner = owner
+        self._handover = handover
         self._free = asyncio.Semaphore(limits.containers_max)
 
     async def run(self, call: Call) -> Outcome:
@@ -78,6 +99,9 @@ class ContainerTool:
                 own_files = await self._load_files(call, fields)
                 files = WorkFiles(folder=await call.task_files.fetch_folder(), own=own_files)
                 return await self._run_container(runtime, call, spec, files, tail)
+        except WorkerPodGone as problem:
+            await self._handover.leave_work(str(problem))
+            return Outcome(error=problem.error)
         except ToolFailure as problem:
             return Outcome(error=problem.error)
         except TimeoutError:

@@ -120,6 +120,17 @@ class ContainerRuntime(Protocol):
         """Close connections."""
 
 
+class WorkerPodGone(ToolFailure):
+    """This worker's pod was deleted while its process goes on: it can do nothing more here.
+
+    `is_certain` is false where only its token is not taken any more, which may pass.
+    """
+
+    def __init__(self, text: str, *, is_certain: bool) -> None:
+        super().__init__(build_error("connection", text, source=SOURCE))
+        self.is_certain = is_certain
+
+
 def build_unreachable_failure(text: str) -> ToolFailure:
     """Say that the runtime did not answer."""
     return ToolFailure(build_error("connection", text, source=SOURCE))

@@ -14,7 +14,7 @@ from noetl_contracts import codec
 from noetl_worker.domain.failures import ToolFailure, build_error
 from noetl_worker.tools.container.api_refusal import ERROR_STATUS, ApiRefusal, read_message
 from noetl_worker.tools.container.names import SOURCE
-from noetl_worker.tools.container.runtime import build_unreachable_failure
+from noetl_worker.tools.container.runtime import WorkerPodGone, build_unreachable_failure
 
 API_SETTING = "NOETL_WORKER_KUBERNETES_API"
 ACCOUNT_SETTING = "NOETL_WORKER_KUBERNETES_ACCOUNT_FOLDER"
@@ -27,15 +27,19 @@ _PATCH = "application/merge-patch+json"
 class KubernetesRefusal(ApiRefusal):
     """The API server answered that it did not do what was asked."""
 
+    # Whether it took the token of the worker's account before.
+    had_access = False
+
     def build_failure(self, operation: str) -> ToolFailure:
         """Say what was refused, and whether it may be asked again."""
         text = f"Kubernetes refused {operation}: {self.message}"
         if self.status == _UNKNOWN:
-            # A worker whose pod was deleted may live on for a moment, and its token ends first. A
-            # failure that it reports would end an execution that the next worker can go on with.
+            # The token of a pod ends when the pod is deleted, before its process does.
             text += (
                 "; the token of the worker's account is not taken: it ended, or its pod was deleted"
             )
+            if self.had_access:
+                return WorkerPodGone(text, is_certain=False)
             return build_unreachable_failure(text)
         if self.status == _FORBIDDEN:
             text += "; the worker's chart gives its account the right with containers.onKubernetes"
@@ -51,6 +55,7 @@ class KubernetesApi:
         self._base = base
         self._folder = account_folder
         self._session: aiohttp.ClientSession | None = None
+        self._had_access = False
         # Its certificates are read in a thread: requests that come meanwhile wait.
         self._opening = asyncio.Lock()
 
@@ -99,7 +104,10 @@ class KubernetesApi:
                 allow_redirects=False,
             ) as response:
                 if response.status >= ERROR_STATUS:
-                    raise KubernetesRefusal(response.status, await read_message(response))
+                    refusal = KubernetesRefusal(response.status, await read_message(response))
+                    refusal.had_access = self._had_access
+                    raise refusal
+                self._had_access = True
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as problem:
             if isinstance(problem, TimeoutError) and seconds is None:

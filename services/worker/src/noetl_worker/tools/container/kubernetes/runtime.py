@@ -25,9 +25,9 @@ from noetl_worker.tools.container.runtime import (
     ContainerRecord,
     ContainerSpec,
     StartedContainer,
+    WorkerPodGone,
     build_evicted_failure,
     build_start_failure,
-    build_unreachable_failure,
 )
 
 _POLL_S = 1.0
@@ -130,7 +130,8 @@ class KubernetesRuntime:
                 tries_left = _UNREACHABLE_TRIES_MAX
             except ToolFailure as problem:
                 tries_left -= 1
-                if problem.error.kind != "connection" or not tries_left:
+                is_certain = isinstance(problem, WorkerPodGone) and problem.is_certain
+                if is_certain or problem.error.kind != "connection" or not tries_left:
                     raise
                 await asyncio.sleep(_UNREACHABLE_PAUSE_S)
                 continue
@@ -265,10 +266,9 @@ class KubernetesRuntime:
         return end
 
     async def _check_own_pod(self) -> None:
-        """Raise a `connection` failure where this worker's pod is gone, and its Jobs go with it.
+        """Raise `WorkerPodGone` where this worker's pod is gone, and its Jobs go with it.
 
-        A worker may live on for a moment after its pod was deleted by force. A failure that it
-        reports then would end an execution that the next worker can go on with.
+        A failure that it reports then would end an execution that the next worker can go on with.
         """
         if not self._owns_jobs:
             return
@@ -281,7 +281,7 @@ class KubernetesRuntime:
             is_gone = True
         if is_gone:
             text = f"the worker's pod {self._worker_pod.name} was deleted, and its Jobs with it"
-            raise build_unreachable_failure(text)
+            raise WorkerPodGone(text, is_certain=True)
 
     @property
     def _owns_jobs(self) -> bool:
