@@ -153,7 +153,7 @@ async def test_what_arrow_cannot_hold_is_said_with_a_way_out(
 
 
 async def test_two_columns_of_one_name_are_refused(session: PostgresSession) -> None:
-    with pytest.raises(ToolFailure, match="another name"):
+    with pytest.raises(ToolFailure, match="several columns named 'n'"):
         await everything(session, "select 1 as n, 2 as n")
 
 

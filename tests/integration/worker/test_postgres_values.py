@@ -240,11 +240,6 @@ async def test_an_open_end_stays_a_date(worker: Bench) -> None:
     ]
 
 
-async def test_columns_of_one_name_are_read_as_the_last(worker: Bench) -> None:
-    (row,) = await rows(worker, "select 1.5::numeric as a, '{\"b\": 1}'::jsonb as a")
-    assert row == {"a": {"b": 1}}
-
-
 DEEP = "repeat('[', 5000) || repeat(']', 5000)"
 
 
