@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from noetl_chassis.blocking_work import run_in_thread
-from noetl_worker.domain.failures import ToolFailure, build_error
+from noetl_worker.domain.failures import ToolFailure, build_error, check_column_names
 from noetl_worker.sql import queries
 from noetl_worker.tools.postgres.postgres_session import PostgresSession
 
@@ -80,13 +80,12 @@ async def read_columns(
 def _list_kinds(
     attributes: Iterable[Any], types: Mapping[str, pa.DataType]
 ) -> dict[str, pa.DataType]:
-    kinds: dict[str, pa.DataType] = {}
-    for column in attributes:
-        if column.name in kinds:
-            text = f"the query has two columns '{column.name}': give one of them another name"
-            raise ToolFailure(build_error("schema", text, source="postgres"))
-        kinds[column.name] = types.get(column.name, _TYPES.get(column.type.name, pa.string()))
-    return kinds
+    columns = list(attributes)
+    check_column_names([column.name for column in columns], source="postgres")
+    return {
+        column.name: types.get(column.name, _TYPES.get(column.type.name, pa.string()))
+        for column in columns
+    }
 
 
 def _open_csv(file: Any, kinds: dict[str, pa.DataType]) -> Any:
