@@ -95,7 +95,7 @@ def test_every_page_of_a_lost_run_says_who_had_it_and_what_to_do(
     expect(notice).to_contain_text("the run goes on by itself")
     node = page.locator(".svelte-flow__node").filter(has_text="work")
     expect(node).to_contain_text("without a worker")
-    expect(node.locator(".tone-waiting")).to_have_count(1)
+    expect(node.locator(".step.tone-waiting")).to_have_count(1)
     lanes = page.get_by_role("region", name="Steps")
     expect(lanes).to_contain_text(f"worker {lost.worker_id}")
     expect(notice).to_contain_text("was lost", timeout=LEASE_MS)
