@@ -3,6 +3,7 @@
 import ast
 import re
 import tokenize
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -302,3 +303,9 @@ def _sleeps(function: ast.AST) -> Iterator[int]:
         ):
             yield child.lineno
         yield from _sleeps(child)
+
+
+def test_no_two_files_of_tests_have_one_name() -> None:
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    repeated = [name for name, count in names.items() if count > 1]
+    assert not repeated, f"pytest collects one of them in `make test K=...`; rename: {repeated}"

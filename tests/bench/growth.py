@@ -14,9 +14,9 @@ from typing import Any
 import asyncpg
 import httpx
 from tests.bench import latency, meter
-from tests.bench.client import Client
+from tests.bench.client import HEAD, Client
 from tests.bench.drawing import LOOK, pygal
-from tests.bench.loops import LOOP
+from tests.bench.loops import IN_FLIGHT
 from tests.bench.page_workloads import told
 from tests.bench.spread import share
 from tests.proof.peaks import peaks
@@ -29,6 +29,26 @@ SHARED_ITEMS = 10_000
 SHARED_ROUNDS = 3
 PAGE_ITEMS = 100
 PAGES_ASKED = 20
+# Of more than 100,000 items a loop takes a reference.
+LOOP = (
+    HEAD
+    + f"""metadata: {{name: loop}}
+workload: {{n: 1000}}
+workflow:
+  - step: numbers
+    tool:
+      kind: duckdb
+      query: "SELECT range AS n FROM range({{{{ workload.n | int }}}})"
+      output: {{format: parquet}}
+    next: each
+  - step: each
+    loop:
+      in: "{{{{ numbers.rows }}}}"
+      iterator: row
+      spec: {{mode: parallel, max_in_flight: {IN_FLIGHT}}}
+    tool: {{kind: noop, result: "{{{{ iter.row.n * 2 }}}}"}}
+"""
+)
 COUNT = "select count(*) from noetl.event"
 
 
