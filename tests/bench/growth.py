@@ -31,7 +31,7 @@ PAGE_ITEMS = 100
 PAGES_ASKED = 20
 # Of more than 100,000 items a loop takes a reference.
 LOOP = (
-    HEAD
+    HEAD  # noqa: S608 - our own words
     + f"""metadata: {{name: loop}}
 workload: {{n: 1000}}
 workflow:
@@ -47,7 +47,7 @@ workflow:
       iterator: row
       spec: {{mode: parallel, max_in_flight: {IN_FLIGHT}}}
     tool: {{kind: noop, result: "{{{{ iter.row.n * 2 }}}}"}}
-"""
+"""  # noqa: S608 - our own words
 )
 COUNT = "select count(*) from noetl.event"
 
