@@ -7,7 +7,7 @@ are timed again. Each number of workers has a stack of its own.
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -142,17 +142,17 @@ async def _count_events(dsn: str) -> int:
 
 def section(found: dict[str, Any]) -> str:
     """Write the figures for people."""
-    events = _table(
+    events = "\n".join(
         f"| {one['events']:,} | {told(one['execution_ms'])} ms | {told(one['steps_per_s'])} |"
         for one in found["by_events"]
     )
-    items = _table(
+    items = "\n".join(
         f"| {int(many):,} | {one['per_s']:,} | {one['each']['cpu_us']['planner']:g} "
         f"| {one['each']['cpu_us']['worker']:g} | {one['memory_mib'].get('planner', 0)} "
         f"| {one['memory_mib'].get('worker', 0)} | {_pages(one['pages_ms'])} |"
         for many, one in found["by_items"].items()
     )
-    workers = _table(
+    workers = "\n".join(
         f"| {many} | {told(one['loop']['per_s'])} | {told(one['steps']['per_s'])} "
         f"| {one['memory_mib'].get('worker', 0)} |"
         for many, one in found["by_workers"].items()
@@ -178,10 +178,6 @@ More workers on this machine, whose cores they share: a loop of {SHARED_ITEMS:,}
 |---:|---:|---:|---:|
 {workers}
 """
-
-
-def _table(lines: Iterable[str]) -> str:
-    return "\n".join(lines)
 
 
 def _pages(pages_ms: dict[str, dict[str, float]]) -> str:

@@ -28,6 +28,7 @@ LONGEST = (
     "e2e/test_generated_playbooks.py",
     "console/test_jobs_in_the_console.py",
     "conformance/messaging/test_messaging_bus.py",
+    "console/test_lost_run.py",
     "console/test_checks_and_progress.py",
     "integration/worker/test_python_environments.py",
     "chaos/test_partitions.py",

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import asyncpg
 import psutil
@@ -169,6 +170,9 @@ def with_child_gone(child: psutil.Process) -> None:
         return
 
 
+AnyServer = TypeVar("AnyServer", bound=Server)
+
+
 class PostgresServer(Server):
     """PostgreSQL; `admin_dsn()` is the superuser's."""
 
@@ -291,6 +295,16 @@ def _hold_ports(names: Iterable[str]) -> Iterator[dict[str, int]]:
 
 
 @contextmanager
+def _run_server(server: AnyServer) -> Iterator[AnyServer]:
+    """Start a server for as long as the block lasts, and kill it then."""
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
+
+
+@contextmanager
 def postgres_server(tmp: Path, *, is_durable: bool = False) -> Iterator[PostgresServer]:
     """A started PostgreSQL below `tmp`; not durable against power failure unless asked for."""
     with _hold_ports(["postgres"]) as chosen:
@@ -300,12 +314,10 @@ def postgres_server(tmp: Path, *, is_durable: bool = False) -> Iterator[Postgres
             password=secrets.token_urlsafe(12),
             is_durable=is_durable,
         )
-        server = PostgresServer(cluster, home=tmp)
         try:
-            server.start()
-            yield server
+            with _run_server(PostgresServer(cluster, home=tmp)) as server:
+                yield server
         finally:
-            server.kill()
             _remove_cluster(cluster, tmp)
 
 
@@ -332,12 +344,8 @@ def nats_server(
             sync_interval=sync_interval,
         )
         nats.prepare_nats(server)
-        live = NatsServer(server, home=tmp)
-        try:
-            live.start()
+        with _run_server(NatsServer(server, home=tmp)) as live:
             yield live
-        finally:
-            live.kill()
 
 
 @contextmanager
@@ -353,9 +361,5 @@ def s3_server(tmp: Path) -> Iterator[S3Server]:
             target_secret_key=secrets.token_hex(16),
         )
         seaweedfs.prepare_seaweedfs(server)
-        live = S3Server(server, home=tmp)
-        try:
-            live.start()
+        with _run_server(S3Server(server, home=tmp)) as live:
             yield live
-        finally:
-            live.kill()

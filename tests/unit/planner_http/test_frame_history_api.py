@@ -118,16 +118,10 @@ async def a_run(world: ApiWorld, *events: Event) -> ExecutionId:
     return execution
 
 
-async def ask(world: ApiWorld, execution: str, what: str = "", **query: Any) -> Any:
-    async with open_client(make_guarded_app(world), OWNER) as client:
-        address = f"/api/executions/{execution}/frames/{FRAME}{what}"
-        return await client.get(address, params=query)
-
-
-async def test_each_attempt_of_a_frame_tells_its_worker_and_its_end() -> None:
-    world = ApiWorld()
+async def a_run_of_two_attempts(world: ApiWorld) -> ExecutionId:
+    """A run whose frame was lost by one worker and committed by another."""
     ref = await store(world, list("abcdef"))
-    execution = await a_run(
+    return await a_run(
         world,
         *opened(collection_ref=ref),
         dispatched(1, ref),
@@ -137,6 +131,17 @@ async def test_each_attempt_of_a_frame_tells_its_worker_and_its_end() -> None:
         begun(2, LATER),
         committed([1, 2, 3]),
     )
+
+
+async def ask(world: ApiWorld, execution: str, what: str = "", **query: Any) -> Any:
+    async with open_client(make_guarded_app(world), OWNER) as client:
+        address = f"/api/executions/{execution}/frames/{FRAME}{what}"
+        return await client.get(address, params=query)
+
+
+async def test_each_attempt_of_a_frame_tells_its_worker_and_its_end() -> None:
+    world = ApiWorld()
+    execution = await a_run_of_two_attempts(world)
     shown = (await ask(world, execution)).json()
     assert (shown["status"], shown["row_count"], shown["first_row"]) == ("COMPLETED", 3, 3)
     lost, later = shown["leases"]
@@ -324,17 +329,7 @@ def put_command_row(world: ApiWorld, execution: str, status: str) -> None:
 
 async def test_a_frame_of_the_past_is_held_by_who_held_it_then_and_has_given_nothing() -> None:
     world = ApiWorld()
-    ref = await store(world, list("abcdef"))
-    execution = await a_run(
-        world,
-        *opened(collection_ref=ref),
-        dispatched(1, ref),
-        begun(1, LOST),
-        abandoned(),
-        dispatched(2, ref),
-        begun(2, LATER),
-        committed([1, 2, 3]),
-    )
+    execution = await a_run_of_two_attempts(world)
     present = (await ask(world, execution)).json()
     assert (await ask(world, execution, version=10)).json() == present
     then = (await ask(world, execution, version=6)).json()
@@ -351,17 +346,7 @@ async def test_a_frame_of_the_past_is_held_by_who_held_it_then_and_has_given_not
 
 async def test_frames_are_listed_as_they_were_at_a_version() -> None:
     world = ApiWorld()
-    ref = await store(world, list("abcdef"))
-    execution = await a_run(
-        world,
-        *opened(collection_ref=ref),
-        dispatched(1, ref),
-        begun(1, LOST),
-        abandoned(),
-        dispatched(2, ref),
-        begun(2, LATER),
-        committed([1, 2, 3]),
-    )
+    execution = await a_run_of_two_attempts(world)
     async with open_client(make_guarded_app(world), OWNER) as client:
         address = f"/api/executions/{execution}/frames"
 

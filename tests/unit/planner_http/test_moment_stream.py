@@ -135,7 +135,7 @@ async def test_what_a_run_waits_for_is_told_though_nothing_happens_in_it(
 
     looks = 0
 
-    async def list_lost(_: ApiServices, __: ExecutionId) -> list[LostWork]:
+    async def list_lost(*_: object) -> list[LostWork]:
         nonlocal looks
         looks += 1
         return [lost]

@@ -31,9 +31,9 @@ class WorkerPresence:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._began_s = clock.monotonic_s()
-        # The last words of each, those of who leaves too.
-        self._last_heartbeats: dict[tuple[WorkerId, tuple[str, ...]], ReceivedHeartbeat] = {}
-        # Each lane's host of a worker speaks for itself.
+        # The last of each worker by its lanes, also of who leaves: they tell who is silent.
+        self._last_heartbeats: dict[WorkerId, dict[tuple[str, ...], ReceivedHeartbeat]] = {}
+        # Those that commands are offered to. Each lane's host of a worker speaks for itself.
         self._received_heartbeats: dict[tuple[WorkerId, tuple[str, ...]], ReceivedHeartbeat] = {}
 
     def note_beat(self, beat: WorkerHeartbeat) -> None:
@@ -82,7 +82,7 @@ class WorkerPresence:
         None where that is not known: this process has not listened for so long, or the worker has
         said that it leaves, and finishes what it holds.
         """
-        last = [received for key, received in self._last_heartbeats.items() if key[0] == worker_id]
+        last = self._last_heartbeats.get(worker_id, {}).values()
         if any(self._is_fresh(received) for received in last):
             return False
         is_leaving = bool(last) and all(received.beat.capacity <= 0 for received in last)
@@ -94,16 +94,17 @@ class WorkerPresence:
         None while this process has not listened for long enough to know.
         """
         if any(
-            received.beat.pool == pool and host in key[1] and self._is_fresh(received)
-            for key, received in self._last_heartbeats.items()
+            received.beat.pool == pool and host in lanes and self._is_fresh(received)
+            for heartbeats in self._last_heartbeats.values()
+            for lanes, received in heartbeats.items()
         ):
             return True
         return False if self._has_listened() else None
 
     def _note_last(self, beat: WorkerHeartbeat) -> None:
-        key = (beat.worker_id, beat.lanes)
-        self._last_heartbeats.pop(key, None)
-        self._last_heartbeats[key] = ReceivedHeartbeat(beat=beat, at_s=self._clock.monotonic_s())
+        heartbeats = self._last_heartbeats.pop(beat.worker_id, {})
+        heartbeats[beat.lanes] = ReceivedHeartbeat(beat=beat, at_s=self._clock.monotonic_s())
+        self._last_heartbeats[beat.worker_id] = heartbeats
         if len(self._last_heartbeats) > WORKERS_MAX:
             del self._last_heartbeats[next(iter(self._last_heartbeats))]
 

@@ -244,12 +244,13 @@ async def show_status(services: Services, execution_id: FromPath[str]) -> Status
     is_over = views.is_terminal(row)
     if not await hidden_values.may_read_values(services, checked_id):
         row = {**row, "variables": {}}
+    late = [] if is_over else await pool_waits.list_late_commands(services, checked_id)
     return views.view_status(
         row,
         stages=await services.history.projections.list_rows("stage", checked_id),
         loops=await services.history.projections.list_rows("loop", checked_id),
-        waiting=[] if is_over else await pool_waits.list_execution_waits(services, checked_id),
-        lost=[] if is_over else await lost_work.list_lost_work(services, checked_id),
+        waiting=await pool_waits.explain_waits(services, late),
+        lost=[] if is_over else await lost_work.list_lost_work(services, checked_id, late),
         messages=[] if is_over else await views.list_awaited_messages(services, checked_id),
         store_waits=[] if is_over else store_waits.list_store_waits(services.shards, checked_id),
         now=services.clock.now(),

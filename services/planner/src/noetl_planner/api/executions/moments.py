@@ -166,10 +166,11 @@ async def _view_present(services: ApiServices, row: Row, head_version: int) -> M
 async def show_waits(services: ApiServices, moment: Moment) -> Moment:
     """Show what a live run waits for now: that changes without an event of the run."""
     execution_id = ExecutionId(moment.execution_id)
+    late = await pool_waits.list_late_commands(services, execution_id)
     return structs.replace(
         moment,
-        waiting=await pool_waits.list_execution_waits(services, execution_id),
-        lost=await lost_work.list_lost_work(services, execution_id),
+        waiting=await pool_waits.explain_waits(services, late),
+        lost=await lost_work.list_lost_work(services, execution_id, late),
         messages=await views.list_awaited_messages(services, execution_id),
     )
 

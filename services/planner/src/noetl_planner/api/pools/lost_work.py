@@ -55,8 +55,13 @@ class _LostCommand(Struct, frozen=True, kw_only=True):
     since: datetime
 
 
-async def list_lost_work(services: ApiServices, execution_id: ExecutionId) -> list[LostWork]:
-    """List what of an execution was with workers that are silent, by worker and place."""
+async def list_lost_work(
+    services: ApiServices, execution_id: ExecutionId, late: Iterable[IssuedCommand]
+) -> list[LostWork]:
+    """List what of an execution was with workers that are silent, by worker and place.
+
+    `late` are its commands that wait for a worker for longer than a moment.
+    """
     leased = await services.history.projections.list_leased(
         **services.tenant_scope, execution_id=execution_id, commands_max=COMMANDS_MAX
     )
@@ -72,7 +77,7 @@ async def list_lost_work(services: ApiServices, execution_id: ExecutionId) -> li
         for command in leased
         if is_holder_silent(services, command)
     ]
-    lost += await _list_given_up(services, execution_id)
+    lost += await _list_given_up(services, execution_id, late)
     return [await _explain_group(services, group) for group in _group_commands(lost)[:LOST_MAX]]
 
 
@@ -87,16 +92,14 @@ def is_holder_silent(services: ApiServices, command: LeasedCommand) -> bool:
     return silence > timedelta(seconds=SILENT_S) and is_silent is True
 
 
-async def _list_given_up(services: ApiServices, execution_id: ExecutionId) -> list[_LostCommand]:
-    """List commands that wait again since their worker was given up, for longer than a moment."""
-    issued = await services.history.projections.list_issued(
-        **services.tenant_scope, execution_id=execution_id, commands_max=COMMANDS_MAX
-    )
-    before = services.clock.now() - timedelta(seconds=pool_waits.WAITED_S)
-    late = {command.command_id: command for command in issued if command.since < before}
-    rows = await services.history.projections.list_commands(execution_id, list(late))
+async def _list_given_up(
+    services: ApiServices, execution_id: ExecutionId, late: Iterable[IssuedCommand]
+) -> list[_LostCommand]:
+    """List commands that wait again since their worker was given up."""
+    command_by_id = {command.command_id: command for command in late}
+    rows = await services.history.projections.list_commands(execution_id, list(command_by_id))
     again = [
-        (late[CommandId(str(row["command_id"]))], row["attempts"])
+        (command_by_id[CommandId(str(row["command_id"]))], row["attempts"])
         for row in rows
         if (row["attempts"] or 0) > 1
     ]

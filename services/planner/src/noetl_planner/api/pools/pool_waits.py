@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from datetime import timedelta
 
 from msgspec import Struct, structs
 
@@ -57,17 +58,19 @@ class PoolView(Struct, frozen=True, kw_only=True):
     lanes: list[LaneView]
 
 
-async def list_execution_waits(services: ApiServices, execution_id: ExecutionId) -> list[Waiting]:
-    """Say what of an execution waits for a worker for longer than a moment, and why."""
+async def list_late_commands(
+    services: ApiServices, execution_id: ExecutionId
+) -> list[IssuedCommand]:
+    """List commands of an execution that wait for a worker for longer than a moment."""
     issued = await services.history.projections.list_issued(
         **services.tenant_scope, execution_id=execution_id, commands_max=COMMANDS_MAX
     )
-    now = services.clock.now()
-    late = [
-        issued_command
-        for issued_command in issued
-        if (now - issued_command.since).total_seconds() > WAITED_S
-    ]
+    before = services.clock.now() - timedelta(seconds=WAITED_S)
+    return [command for command in issued if command.since < before]
+
+
+async def explain_waits(services: ApiServices, late: Iterable[IssuedCommand]) -> list[Waiting]:
+    """Say how many commands wait at each place, and why."""
     return [
         await explain_place(services, pool, lane, commands=count)
         for (pool, lane), count in _count_places(late).most_common(PLACES_MAX)
