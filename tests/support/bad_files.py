@@ -246,6 +246,12 @@ CASES = (
         said=("several columns named 'id'",),
     ),
     Case(
+        name="column twice in the header, once behind a byte order mark",
+        files={"a.csv": b"\xef\xbb\xbfid,id\n1,2\n"},
+        kind="schema",
+        said=("several columns named 'id'",),
+    ),
+    Case(
         name="columns that differ by case alone",
         files={"a.csv": b"id,ID\n1,2\n"},
         kind="db_error",

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import sys
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -34,6 +35,11 @@ def to_json_result(value: Any) -> Any:
     except JsonFormError as failure:
         text = f"{failure}{_describe_place(_find_refused_place(value, _has_json_form))}"
         raise ValueError(text) from None
+
+
+def list_repeated_names(names: Iterable[str]) -> list[str]:
+    """Return the names that stand more than once, sorted: a row would keep one of their values."""
+    return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
 def build_broken_text_failure(result: Any) -> JsonFormError:
@@ -220,7 +226,7 @@ def _replace_nan(row: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def _build_table(columns: list[str], rows: list[Any], depth: int) -> dict[str, Any]:
-    if repeated_names := sorted({name for name in columns if columns.count(name) > 1}):
+    if repeated_names := list_repeated_names(columns):
         raise JsonFormError(
             f"a table has several columns named '{repeated_names[0]}': rename all but one"
         )

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.csv
 from msgspec import Struct
 
+from noetl_contracts.json_values import list_repeated_names
 from noetl_playbook.model.datasets import BadRow, CsvOptions
 from noetl_worker.datasets import text_casts
 from noetl_worker.datasets.problems import DatasetProblem
@@ -81,11 +82,11 @@ def _read_head(file: CsvFile) -> tuple[list[str], int]:
         return list(file.names) if len(file.names) == 1 else [], 0
     if not file.options.header:
         return list(file.names) or [f"c{number}" for number in range(1, len(first) + 1)], 0
-    repeated_names = sorted({name for name in first if first.count(name) > 1})
-    if repeated_names:
+    names = [name.removeprefix("\ufeff") for name in first]
+    if repeated_names := list_repeated_names(names):
         text = f"{file.shown_path}: the header has several columns named '{repeated_names[0]}'"
         raise DatasetProblem("schema", text)
-    return [name.removeprefix("\ufeff") for name in first], empty_rows + 1
+    return names, empty_rows + 1
 
 
 def iterate_text_batches(file: CsvFile, rejects: Rejects) -> Iterator[pa.RecordBatch]:

@@ -10,6 +10,7 @@ import pyarrow.parquet
 from msgspec import Struct, structs
 
 from noetl_contracts import codec
+from noetl_contracts.json_values import list_repeated_names
 from noetl_playbook.model.datasets import DatasetSource
 from noetl_storage.arrow import row_tables, table_schema
 from noetl_storage.arrow.table_schema import SchemaMismatch
@@ -307,8 +308,7 @@ def _translate_errors(store: OpenStore, key: str, shown_path: str, format_: str)
 
 def _check_names(schema: pa.Schema, shown_path: str) -> pa.Schema:
     """Return a schema whose columns have different names; raises `DatasetProblem`."""
-    repeated_names = sorted({name for name in schema.names if schema.names.count(name) > 1})
-    if repeated_names:
+    if repeated_names := list_repeated_names(schema.names):
         text = (
             f"{shown_path} has several columns named '{repeated_names[0]}': write them under "
             "different names"

@@ -1,10 +1,11 @@
 """Builds errors of tasks: their kind, code, and whether a retry may help."""
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from noetl_contracts.errors import ErrorObject, get_error_code
+from noetl_contracts.json_values import list_repeated_names
 from noetl_worker.domain.text_values import shorten_text
 
 _RETRYABLE = frozenset(
@@ -70,18 +71,18 @@ def format_problem(problem: Exception) -> str:
     return f"{text} ({'; '.join(notes)})" if notes else text
 
 
-def check_column_names(columns: Sequence[str], *, source: str, subject: str = "the result") -> None:
+def check_column_names(columns: Iterable[str], *, source: str, subject: str = "the result") -> None:
     """Refuse columns of one name: a row would hold the values of the last of them alone.
 
     `subject` is what has the columns. Raises `ToolFailure`.
     """
-    if len(set(columns)) == len(columns):
+    repeated_names = list_repeated_names(columns)
+    if not repeated_names:
         return
-    name = next(name for place, name in enumerate(columns) if name in columns[:place])
     way_out = (
         "give each a name of its own with AS" if subject == "the result" else "rename all but one"
     )
-    text = f"{subject} has several columns named '{name}': {way_out}"
+    text = f"{subject} has several columns named '{repeated_names[0]}': {way_out}"
     raise ToolFailure(build_error("schema", text, source=source))
 
 

@@ -6,6 +6,8 @@ What makes them is loaded when code has returned one: other code does not pay fo
 import importlib
 from typing import Any
 
+from noetl_contracts.json_values import list_repeated_names
+
 _STREAM = "__arrow_c_stream__"
 
 
@@ -34,7 +36,7 @@ def _show_table(value: Any) -> Any:
         # A column of objects may be of anything: their values say what they are.
         return value
     names = table.column_names
-    if repeated_names := sorted({str(name) for name in names if names.count(name) > 1}):
+    if repeated_names := list_repeated_names(map(str, names)):
         text = f"the table has several columns named '{repeated_names[0]}': rename all but one"
         raise ValueError(text)
     rows: list[Any] = []

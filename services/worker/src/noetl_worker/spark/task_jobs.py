@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from noetl_contracts import spread_table
+from noetl_contracts.json_values import list_repeated_names
 from noetl_storage.arrow import table_schema
 from noetl_worker.datasets import read_plan
 from noetl_worker.spark import (
@@ -354,8 +355,7 @@ def _write_frame(
 ) -> SparkResult:
     plan = ask.plan
     names = frame.columns
-    repeated_names = sorted({name for name in names if names.count(name) > 1})
-    if repeated_names:
+    if repeated_names := list_repeated_names(names):
         text = (
             f"the result has several columns named {', '.join(repeated_names)}: give them "
             "names with AS"

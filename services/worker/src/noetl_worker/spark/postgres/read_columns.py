@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
+from noetl_contracts.json_values import list_repeated_names
 from noetl_playbook.templates.output_forms import sql_ident
 from noetl_worker.domain import numeric_digits
 from noetl_worker.spark.tables.store_access import SparkRefusal
@@ -90,8 +91,7 @@ def list_columns(schema: pa.Schema, array_oids: frozenset[int], *, about: str) -
     columns = [_read_column(field, array_oids) for field in schema]
     if not columns:
         raise SparkRefusal("validation", f"{about}: the query returns no columns")
-    names = [column.name for column in columns]
-    if repeated_names := sorted({name for name in names if names.count(name) > 1}):
+    if repeated_names := list_repeated_names(column.name for column in columns):
         text = (
             f"{about}: the query has several columns named '{repeated_names[0]}': give them "
             "names with AS"
